@@ -17,6 +17,7 @@ import typer
 from pydantic import ValidationError
 from rich.columns import Columns
 from rich.console import Console
+from rich.markup import escape
 
 from miner.channels.registry import channel_class, make_channel
 from miner.cli.stoppable import run_stoppable
@@ -135,10 +136,11 @@ async def _play(
             print_line(console, described)
         if isinstance(policy, LlmUrlPolicy):
             await policy.connect()
-        with EvaluationProgress(len(tasks), run.name or policy.name, console=console) as bar:
-            result = await evaluate(
-                policy, source, tasks, rules_of(run), bar.update, interruptible=True
-            )
+        rules = rules_of(run)
+        with EvaluationProgress(
+            len(tasks), run.name or policy.name, at_once=rules.concurrency, console=console
+        ) as bar:
+            result = await evaluate(policy, source, tasks, rules, bar.update, interruptible=True)
         rate = source.applied_rate
         if rate is not None and rate < 1.0:
             console.print(
@@ -224,7 +226,7 @@ def _print(
     assert record.score is not None
     temperature = "" if not result.temperature else f", temperature {result.temperature:g}"
     console.print(
-        f"[bold]{result.policy} {record.score.mean:.3f}[/]  95% interval "
+        f"[bold]{escape(result.policy)} {record.score.mean:.3f}[/]  95% interval "
         f"{record.score.low:.3f} to {record.score.high:.3f}  {record.score.n} episodes over "
         f"{result.channel}{temperature}, {result.seconds:.1f} s",
         highlight=False,

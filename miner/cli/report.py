@@ -30,5 +30,5 @@ def report_command(
     if run.evaluations:
         print_scores(console, table_evaluations(run))
     for warning in run_warnings(run):
-        console.print(f"[yellow]note:[/] {warning}", highlight=False)
+        print_line(console, f"note: {warning}")
     print_line(console, f"written to {page}")

@@ -48,6 +48,7 @@ class Schedule(TrainerCallback):
         self._idle = idle
         self._clock = clock
         self._started = clock()
+        self._began = spent_before, 0
         self._spent: dict[str, float] = {}
         self._step_began = self._busy()
         if deadline is not None:
@@ -93,9 +94,13 @@ class Schedule(TrainerCallback):
         return factor
 
     def seconds_left(self, step: int) -> float | None:
-        """Estimated seconds to the end, by the limit that comes first; None before any step."""
-        done = self.fraction(step)
-        return self.elapsed * (1.0 - done) / done if done else None
+        """Estimated seconds to the end, by the limit that comes first: of time, or of steps as long
+        as those of this process so far. None where neither is known."""
+        left = [self.training_left()]
+        seconds, steps = self.elapsed - self._began[0], step - self._began[1]
+        if steps > 0:
+            left.append(seconds / steps * (self._max_steps - step))
+        return min(left) if math.isfinite(min(left)) else None
 
     @contextmanager
     def measured(self, phase: Phase) -> Iterator[None]:
@@ -149,6 +154,7 @@ class Schedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._step_began = self._busy()
+        self._began = self.elapsed, state.global_step
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

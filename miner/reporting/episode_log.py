@@ -1,4 +1,4 @@
-"""The newest training episodes of a run, turn by turn as they end (`episodes.jsonl`).
+"""The newest training episodes of the policy, turn by turn as they end (`episodes.jsonl`).
 
 Invariant: writing costs no step. At most one episode a second is kept, the file is bounded, and a
 disk that refuses it ends the log, not the run.
@@ -38,9 +38,10 @@ class EpisodeLog:
         self._next = 0.0
 
     def add(self, outcome: Outcome) -> None:
-        """Keep the episode, unless it was lost or the last one is too recent."""
+        """Keep the episode, unless it was lost, a critic picked its moves or the last one is too
+        recent."""
         now = self._clock()
-        if isinstance(outcome, LostEpisode) or now < self._next:
+        if isinstance(outcome, LostEpisode) or not outcome.sampled_tokens or now < self._next:
             return
         self._next = now + APART_S
         try:

@@ -57,7 +57,7 @@ def learning_curve(
                 _smoothed(y),
                 color=BLUE,
                 linewidth=2,
-                label=f"training, sampled (mean of {_SMOOTHING_SPAN} steps)",
+                label=f"training, sampled (moving average of {_SMOOTHING_SPAN} steps)",
             )
         drawn = [(e.step, e.score) for e in evaluations if e.step is not None and e.score]
         if drawn:

@@ -29,6 +29,7 @@ from miner.reporting.summary import (
     scoring,
     steps_done,
     subject,
+    token_rate,
     trained_sizes,
     verdict,
     work_done,
@@ -154,11 +155,10 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[tuple[str, str, 
     if run.steps:
         seconds = sum(record.seconds for record in run.steps)
         episodes = sum(record.episodes for record in run.steps)
-        tokens = sum(record.tokens_per_second * record.seconds for record in run.steps)
-        rate = f"{tokens / seconds if seconds else 0:,.0f}"
         time = str(timedelta(seconds=round(seconds)))
         tiles.append(("training time", time, f"{episodes:,} episodes"))
-        tiles.append(("tokens/s", rate, "mean over all steps"))
+        rate = f"{token_rate(run.steps):,.0f}"
+        tiles.append(("tokens/s", rate, "of whole episodes, prompts included"))
         if (work := work_done(run)) is not None:
             tiles.append(work)
     return tiles

@@ -99,7 +99,9 @@ class TrainingProgress(_Shown):
 
 
 class EvaluationProgress(_Shown):
-    """Shows the episodes of an evaluation as they are decided.
+    """Shows the episodes of an evaluation as they are decided. The first of those that are played
+    at once say nothing of the time that is left: they are the shortest, and the others are under
+    way.
 
     Plain output is one line for each tenth of the list:
     `episodes 50/250 score 0.91 invalid replies 3 excluded 0 eta 0:00:12`.
@@ -110,10 +112,12 @@ class EvaluationProgress(_Shown):
         total: int,
         label: str,
         *,
+        at_once: int = 1,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(label, total, console, clock)
+        self._at_once = at_once
         self._done = 0
         self._invalid = 0
         self._scores: list[float] = []
@@ -126,7 +130,8 @@ class EvaluationProgress(_Shown):
             self._scores.append(record.score)
         mean = _fixed(sum(self._scores) / len(self._scores) if self._scores else None)
         excluded = self._done - len(self._scores)
-        left = self._left(self._done, self._total)
+        known = self._done >= self._at_once
+        left = self._left(self._done, self._total) if known else duration(None)
         if self._bar:
             text = f"score [bold]{mean}[/]  invalid replies {self._invalid}  {left} left"
             self._bar.update(self._task, completed=self._done, text=text)

@@ -74,6 +74,7 @@ class StepRecord(RolloutStats, Record):
 
     Attributes:
         time: Unix time at the end of the step.
+        seconds: of the step, without evaluations and what is saved.
         reward: mean reward over the step's episodes.
         tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
         action_applied_rate: share of actions that the environment applied as asked.
@@ -337,9 +338,14 @@ class RecordTail(RecordFile[R]):
 
 
 def latest_per_step(records: Sequence[StepRecord]) -> list[StepRecord]:
-    """Records in ascending order of steps; a step done again after a restart counts once."""
-    latest = {record.step: record for record in records}
-    return [latest[step] for step in sorted(latest)]
+    """Records in ascending order of steps. A process that continues from a checkpoint does the
+    steps after it again: what an earlier one did there is no part of the run any more."""
+    kept: list[StepRecord] = []
+    for record in records:
+        while kept and kept[-1].step >= record.step:
+            kept.pop()
+        kept.append(record)
+    return kept
 
 
 def explain(error: ValidationError) -> str:

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from miner.reporting.records import LOGPROB_GAP, StepRecord, gap_is_wide
 from miner.reporting.run_folder import Run
+from miner.reporting.tables import latest
 
 _RECENT_STEPS = 10
 _MANY_INVALID = 0.05
@@ -98,8 +99,9 @@ def _environment(run: Run) -> list[str]:
     ]
     if rates and min(rates) < 1:
         found.append(
-            f"The environment applied only {min(rates):.1%} of the actions as asked in the worst "
-            "step: its scores are not those of the replies. Use the graded or builtin channel."
+            f"The environment applied only {min(rates):.1%} of the actions so far as asked, when "
+            "that was lowest: its scores are not those of the replies. Use the graded or builtin "
+            "channel."
         )
     return found
 
@@ -159,7 +161,7 @@ def _evaluations(run: Run) -> list[str]:
     failed: Counter[str] = Counter()
     where: dict[str, Counter[str]] = defaultdict(Counter)
     faults: Counter[str] = Counter()
-    for record in run.evaluations:
+    for record in latest(run.evaluations):
         faults.update(record.faults)
         for kind, count in record.failures.items():
             if count:

@@ -12,6 +12,7 @@ from miner.reporting.records import (
     ROW_TOKENS,
     ROWS,
     EvaluationRecord,
+    StepRecord,
 )
 from miner.reporting.run_folder import Run
 
@@ -66,6 +67,14 @@ def verdict(run: Run) -> str:
     if gain.mean > widened * (gain.mean - gain.low):  # Bonferroni
         return f"Better than its base: {found}. More than chance, even for the best of {count}."
     return f"Perhaps better than its base: {found}. As the best of {count} it may be chance."
+
+
+def token_rate(steps: Sequence[StepRecord]) -> float:
+    """Tokens a second of steps with episodes; 0 without any."""
+    played = [record for record in steps if record.episodes]
+    seconds = sum(record.seconds for record in played)
+    tokens = sum(record.tokens_per_second * record.seconds for record in played)
+    return tokens / seconds if seconds else 0.0
 
 
 def held_out_curve(run: Run) -> list[EvaluationRecord]:

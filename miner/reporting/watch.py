@@ -37,6 +37,7 @@ from miner.reporting.summary import (
     scoring,
     steps_done,
     subject,
+    token_rate,
     trained_sizes,
     verdict,
     work_done,
@@ -238,8 +239,8 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
             whole = f"of {duration(seconds)} of training" if seconds else "of training, estimated"
             facts.append(("time left", duration(last.eta_seconds), whole))
         if any(record.episodes for record in recent):
-            rate = fmean(record.tokens_per_second for record in recent)
-            facts.append(("tokens/s", f"{rate:,.0f}", f"mean of the last {len(recent)} steps"))
+            rate = f"{token_rate(recent):,.0f}"
+            facts.append(("tokens/s", rate, f"mean of the last {len(recent)} steps"))
     return facts
 
 
@@ -261,7 +262,7 @@ def _charts(run: Run) -> list[Chart]:
     references = [(each.name, each.mean(trained_sizes(run))) for each in known]
     note = scoring(run)
     if sampled and sampled[0][0] > run.steps[0].step:
-        note += f" Own episodes are played since step {sampled[0][0]:,}, after demonstrations."
+        note += f" Own episodes are played since step {sampled[0][0]:,}."
     charts = [Chart("Score", binned(sampled), held_out, references, top=1.0, note=note)]
     grouped = (r for r in run.steps if 0 < r.groups < r.episodes)  # of more than one episode
     signal = [(r.step, 1 - r.flat_groups / r.groups) for r in grouped]

@@ -21,19 +21,19 @@ class RolloutStats(BaseModel):
     """Counts over all episodes played; a step's record holds them as they are.
 
     Attributes:
-        score: mean graded score of finished episodes, in [0, 1], those of the policy's own replies
-            if there are any; None without any.
+        score: mean graded score of own episodes, in [0, 1]; None without any.
         tokens: sampled tokens, which carry loss.
         total_tokens: tokens of all rows, prompts included.
         prompt_tokens, cached_tokens: tokens of all turns' prompts, and those of them whose states
             the engine held, as far as it reports that.
-        episodes, own_episodes: finished episodes, and those of them that the policy played.
+        episodes, own_episodes: finished episodes, and those of them that the policy played; the
+            others' moves were picked by a critic.
         lost_episodes, too_long_episodes: episodes that were lost for good, and those of them that
             could have passed the limit of tokens.
-        replies, invalid_replies, cut_replies: replies in finished episodes, those without a legal
+        replies, invalid_replies, cut_replies: replies in own episodes, those without a legal
             action, and those that were cut off at their limit of tokens.
         groups, flat_groups: GRPO groups, and those whose members all had the same reward.
-        drift: continued turns by kind of token drift; their number is `replies - episodes`.
+        drift: continued turns by kind of token drift; their number is `replies - own_episodes`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,12 +68,11 @@ class RolloutStats(BaseModel):
 
         finished = [trajectory for result in results for trajectory in result.trajectories]
         lost = [episode for result in results for episode in result.lost]
-        turns = [turn for trajectory in finished for turn in trajectory.turns]
-        drift = Counter(turn.drift.value for game in finished for turn in game.turns[1:])
-        own = [game.score for game in finished if game.sampled_tokens]
-        scores = own or [game.score for game in finished]
+        own = [trajectory for trajectory in finished if trajectory.sampled_tokens]
+        turns = [turn for trajectory in own for turn in trajectory.turns]
+        drift = Counter(turn.drift.value for trajectory in own for turn in trajectory.turns[1:])
         return RolloutStats(
-            score=fmean(scores) if scores else None,
+            score=fmean(trajectory.score for trajectory in own) if own else None,
             tokens=sum(trajectory.sampled_tokens for trajectory in finished),
             total_tokens=sum(trajectory.total_tokens for trajectory in finished),
             prompt_tokens=sum(turn.prompt_tokens for turn in turns),
@@ -95,10 +94,9 @@ class RolloutStats(BaseModel):
         """Of all episodes behind `parts`, each of which was played by another process."""
         counts = [name for name in RolloutStats.model_fields if name not in ("drift", "score")]
         summed = {name: sum(getattr(part, name) for part in parts) for name in counts}
-        played = "own_episodes" if summed["own_episodes"] else "episodes"
-        scores = sum(part.score * getattr(part, played) for part in parts if part.score is not None)
+        scores = sum(part.score * part.own_episodes for part in parts if part.score is not None)
         return RolloutStats(
             **summed,
-            score=scores / summed[played] if summed[played] else None,
+            score=scores / summed["own_episodes"] if summed["own_episodes"] else None,
             drift=dict(sum((Counter(part.drift) for part in parts), Counter())),
         )

@@ -26,6 +26,12 @@ from miner.reporting.records import (
 from miner.reporting.run_folder import RunFolder
 from miner.training.rollout_function import RolloutFunction
 
+IN_STEP = ("playing", "weights")
+"""Phases of a step; what it spends on nothing else, it spends on learning."""
+
+BETWEEN_STEPS = ("evaluation", "publication", "keeping")
+"""Phases after a step and before its record."""
+
 TRAINER_METRICS = (
     *("loss", "grad_norm", "learning_rate", "entropy", "kl", "frac_reward_zero_std"),
     *(LOGPROB_GAP, "sampling/sampling_logp_difference/max"),
@@ -85,7 +91,9 @@ class Recorder(TrainerCallback):
         stats = self._rollout.latest
         if not logs or "reward" not in logs or stats is None or not state.is_world_process_zero:
             return
-        seconds = time.monotonic() - self._began
+        spent = self._schedule.taken_phases()
+        between = sum(spent.get(phase, 0.0) for phase in BETWEEN_STEPS)
+        seconds = time.monotonic() - self._began - between
         logs = logs | {REGRET: self._rollout.regret}
         record = StepRecord(
             step=state.global_step,
@@ -96,7 +104,10 @@ class Recorder(TrainerCallback):
             **stats.model_dump(),
             tokens_per_second=stats.total_tokens / seconds,
             action_applied_rate=self._source.applied_rate,
-            phases=self._phases(seconds),
+            phases={
+                "learning": max(0.0, seconds - sum(spent.get(phase, 0.0) for phase in IN_STEP)),
+                **spent,
+            },
             eta_seconds=self._schedule.seconds_left(state.global_step),
             metrics={
                 name: float(logs[name]) for name in TRAINER_METRICS if logs.get(name) is not None
@@ -111,12 +122,6 @@ class Recorder(TrainerCallback):
                 "no reply was better or worse than its baseline"
             )
         self._recorded = time.monotonic()
-
-    def _phases(self, seconds: float) -> dict[str, float]:
-        """Seconds by phase: what the step spent on nothing else, it spent on learning."""
-        spent = self._schedule.taken_phases()
-        other = sum(value for phase, value in spent.items() if phase != "saving")
-        return {"learning": max(0.0, seconds - other), **spent}
 
     def _compare_gaps(self, record: StepRecord) -> None:
         """Alarm where engine and trainer disagree; growth is measured from the run's first step."""

@@ -30,6 +30,18 @@ def test_the_fraction_is_the_further_of_steps_and_time():
     assert schedule.fraction(10) == 1.0
 
 
+def test_the_time_left_is_that_of_steps_alone_or_of_the_limit(tmp_path):
+    clock = Clock()
+    schedule = Schedule(max_steps=10, clock=clock)
+    assert schedule.seconds_left(0) is None
+    clock.now += 200  # the base's evaluation, before the first step
+    step(schedule, clock, 5, tmp_path)
+    assert schedule.seconds_left(1) == pytest.approx(45)
+    schedule = Schedule(max_steps=10, seconds=30, clock=clock)
+    step(schedule, clock, 5, tmp_path)
+    assert schedule.seconds_left(1) == pytest.approx(25)
+
+
 def test_it_stops_before_a_step_that_would_not_fit(tmp_path):
     clock = Clock()
     schedule = Schedule(max_steps=100, seconds=10, clock=clock)

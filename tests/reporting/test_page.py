@@ -176,6 +176,7 @@ def test_trouble_is_reported(folder: RunFolder) -> None:
     folder.steps.append(step(22, groups=2, flat_groups=2, metrics={LOGPROB_GAP: 0.02}))
     folder.evaluations.append(evaluation("trained", 0.8, failures={"timeout": 3}))
     folder.evaluations.append(evaluation("base", 0.4, failures={"timeout": 2}))
+    folder.evaluations.append(evaluation("base", 0.4, failures={"timeout": 2}))  # played again
     with folder.steps.path.open("a") as sink:
         sink.write('{"step": 23, "ti')
     told = "\n".join(run_warnings(folder.read()))
@@ -273,6 +274,12 @@ def test_the_command_prints_scores_and_where_the_page_lies(folder: RunFolder) ->
     output = miner("report", folder.path)
     assert "checkpoint 20" in output
     assert f"written to {folder.path / 'report.html'}" in output
+
+
+def test_the_command_prints_names_as_they_are(folder: RunFolder) -> None:
+    name = "m[/x] [y=1]"  # rich would read markup
+    folder.evaluations.append(evaluation(name, 0.4, failures={"timeout": 1}))
+    assert f"ran out of time ({name} 1)" in miner("report", folder.path).replace("\n", " ")
 
 
 @pytest.mark.parametrize(("name", "sentence"), [("absent", "is not a folder"), ("", "no records")])

@@ -98,6 +98,16 @@ def test_an_evaluation_is_a_line_for_each_tenth(clock: Clock) -> None:
     assert lines[-1] == "episodes 20/20 score 1.00 invalid replies 1 excluded 1 eta 0:00:00"
 
 
+def test_the_first_of_episodes_played_at_once_tell_no_time_left(clock: Clock) -> None:
+    console = log()
+    with EvaluationProgress(4, "match", at_once=3, console=console, clock=clock) as progress:
+        for _ in range(4):
+            clock.now += 1
+            progress.update(episode(1.0))
+    left = [line.rpartition(" ")[2] for line in written(console)]
+    assert left == ["-", "-", "0:00:01", "0:00:00"]
+
+
 def test_a_short_evaluation_is_a_line_for_each_episode(clock: Clock) -> None:
     console = log()
     progress = EvaluationProgress(3, "match", console=console, clock=clock)

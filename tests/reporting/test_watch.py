@@ -1,6 +1,7 @@
 """The page on a running job: what it shows and what it survives."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,9 @@ def test_the_log_of_episodes_is_bounded_and_a_full_disk_costs_no_step(
     log.add(trajectory)
     log.add(trajectory)  # within the same second
     log.add(LostEpisode(trajectory.task, RuntimeError("lost"), 3))
+    now[0] += 1.0
+    picked = tuple(replace(turn, sampled_tokens=0) for turn in trajectory.turns)
+    log.add(replace(trajectory, turns=picked))  # a critic's moves, which are not the model's
     file = tmp_path / EPISODES_FILE
     assert len(file.read_text().splitlines()) == 1
     monkeypatch.setattr(episode_log, "MOST_BYTES", 3 * file.stat().st_size)

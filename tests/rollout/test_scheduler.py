@@ -287,10 +287,11 @@ def test_the_score_is_that_of_the_policys_own_games_on_all_processes():
         )
     )
     parts = [RolloutStats.of([one, two]), RolloutStats.of([three])]
-    assert [part.score for part in parts] == [0.2, 0.7]
+    assert [part.score for part in parts] == [0.2, None]
+    assert [part.replies for part in parts] == [len(own.turns), 0]
     merged = RolloutStats.merged(parts)
     assert (merged.score, merged.episodes, merged.own_episodes) == (0.2, 3, 1)
-    assert RolloutStats.merged(parts[1:]).score == 0.7
+    assert RolloutStats.merged(parts[1:]).score is None
 
 
 def test_every_episode_has_a_separate_session_which_ends():

@@ -10,6 +10,7 @@ from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, REGR
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.groups import Group, GroupResult
 from miner.rollout.stats import RolloutStats
+from miner.training import recorder as recorder_module
 from miner.training.recorder import Recorder
 from tests.builders import build_task, build_trajectory
 
@@ -55,6 +56,22 @@ def test_phases_of_a_step_are_its_own(tmp_path):
     record(recorder, 1)
     [step] = RunFolder(tmp_path).read().steps
     assert {**step.phases, "learning": 0.0} == {"learning": 0.0, "playing": 7.0}
+
+
+def test_what_comes_between_steps_is_no_steps_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(
+        monotonic=lambda: now[0], time=lambda: now[0]))  # fmt: skip
+    schedule = Schedule(10, clock=lambda: now[0])
+    recorder = make_recorder(tmp_path, SimpleNamespace(update=lambda record: None), schedule)
+    recorder.on_step_begin(None, SimpleNamespace(global_step=0), None)
+    schedule.spend("playing", 3.0)
+    now[0] = 4.0
+    with schedule.measured("evaluation"):
+        now[0] += 96.0
+    record(recorder, 1)
+    [step] = RunFolder(tmp_path).read().steps
+    assert (step.seconds, step.phases["learning"], step.phases["evaluation"]) == (4.0, 1.0, 96.0)
 
 
 @pytest.mark.parametrize(
