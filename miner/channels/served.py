@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, cast
 
@@ -68,10 +69,11 @@ class ServedChannel(Channel):
         return self._report.findings(self.settings.channel)
 
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """The grader's own list, of the chosen deck sizes."""
-        sizes = self.settings.deck_sizes
+        """The grader's own list, of the chosen deck sizes, against the chosen opponent."""
+        sizes, opponent = self.settings.deck_sizes, self.settings.opponent
         some = sizes if set(sizes) != set(DECK_SIZES) else ()
-        return episode_list(count, base_seed, self.settings.name, sizes=some)
+        tasks = episode_list(count, base_seed, self.settings.name, sizes=some)
+        return [replace(task, opponent=opponent) for task in tasks]
 
     def lengths(self, tasks: Sequence[EpisodeTask], renderer: ChatRenderer) -> Lengths:
         """In the longest conversation every turn is asked as often as it can be."""
@@ -128,7 +130,8 @@ class GameTasks:
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
         sizes = self._settings.deck_sizes if game_named(self.name).sizes else ()
-        return held_out_list(count, base_seed, self.name, sizes=sizes)
+        tasks = held_out_list(count, base_seed, self.name, sizes=sizes)
+        return [replace(task, opponent=self._settings.opponent) for task in tasks]
 
     def _kinds(self) -> list[tuple[int | None, int]]:
         """Deck sizes and seats."""

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
+from miner.channels.registry import make_channel
 from miner.channels.served import GameTasks
 from miner.config.contract import agent_seat
 from miner.config.errors import ConfigurationError
@@ -41,7 +42,9 @@ def test_every_size_and_seat_comes_equally_often():
 
 
 def test_the_wanted_opponent_sits_opposite():
-    assert {task.opponent for task in stream(4, opponent="mcts")} == {"mcts"}
+    channel = make_channel(EnvironmentSettings(channel="builtin", opponent="mcts"))
+    tasks = [*stream(4, opponent="mcts"), *channel.tasks.held_out(4, 0), *channel.compared(4, 42)]
+    assert {task.opponent for task in tasks} == {"mcts"}
 
 
 def test_only_the_wanted_sizes_are_played():
