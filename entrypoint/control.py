@@ -69,23 +69,33 @@ class SupervisorControl:
         )
 
     def start(self, program: str) -> None:
-        """Start it; returns once it is being started. Raises: `StartError`."""
-        self._call(self._rpc.supervisor.startProcess, program, False)
+        """Start it, unless it runs; returns once it is being started. Raises: `StartError`."""
+        start = self._rpc.supervisor.startProcess
+        self._call(start, program, False, unless=Faults.ALREADY_STARTED)
 
     def ask_to_stop(self, program: str) -> None:
         """Send SIGTERM and return at once; no effect on a program that does not run."""
-        if not self.state(program).over:
-            self._call(self._rpc.supervisor.signalProcess, program, "TERM")
+        signal = self._rpc.supervisor.signalProcess
+        self._call(signal, program, "TERM", unless=Faults.NOT_RUNNING)
 
     def stop(self, program: str) -> None:
         """SIGTERM, then SIGKILL after the stop time; returns when it is over."""
-        if not self.state(program).over:
-            self._call(self._rpc.supervisor.stopProcess, program, True)
+        stop = self._rpc.supervisor.stopProcess
+        self._call(stop, program, True, unless=Faults.NOT_RUNNING)
 
-    def _call(self, method: Callable[..., Any], program: str, *arguments: object) -> Any:
+    def _call(
+        self,
+        method: Callable[..., Any],
+        program: str,
+        *arguments: object,
+        unless: int | None = None,
+    ) -> Any:
+        """Call it; `unless` is the fault by which the program is already as it is to be."""
         try:
             return method(f"{GROUP}:{program}", *arguments)
         except xmlrpc.client.Fault as fault:
+            if fault.faultCode == unless:
+                return None
             if fault.faultCode == Faults.SHUTDOWN_STATE:
                 raise ShuttingDownError(fault.faultString) from fault
             if fault.faultCode in _CANNOT_START:

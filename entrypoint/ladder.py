@@ -16,9 +16,6 @@ SHORTEST_PASS = 64
 SHORTEST_EPISODE = 1024
 """Tokens that episodes are cut down to at most."""
 
-SMALLEST_SHARE = 0.1
-"""Of a GPU's memory, for vLLM."""
-
 
 @dataclass(frozen=True)
 class Rung:
@@ -55,17 +52,12 @@ def _half_a_pass(settings: Settings) -> Settings:
     return settings.having(optimizer={"micro_batch_tokens": half})
 
 
-def _smaller_share(settings: Settings) -> Settings:
-    share = settings.rollout.memory_share
-    if settings.rollout.engine != "vllm_colocated" or share <= SMALLEST_SHARE:
-        return settings
-    return settings.having(rollout={"memory_share": round(max(SMALLEST_SHARE, share * 0.8), 2)})
-
-
 def _shorter_episodes(settings: Settings) -> Settings:
     tokens = settings.rollout.max_episode_tokens
     if tokens is None or tokens <= SHORTEST_EPISODE or _supervised(settings):
         return settings  # scores of other lengths of recorded conversations cannot be compared
+    if FACTS[settings.environment.channel].duels and not settings.demonstrations.datasets:
+        return settings  # a row is one turn, whatever a game's length
     shorter = max(SHORTEST_EPISODE, tokens * 3 // 4)
     return settings.having(rollout={"max_episode_tokens": shorter})
 
@@ -80,12 +72,9 @@ def _adapters(settings: Settings) -> Settings:
     return settings.having(model={"tuning": "lora"})
 
 
-_SHARE = Rung("a smaller share for vLLM", _smaller_share)
-
 LADDER = (
     Rung("gradient checkpointing", _recompute),
     Rung("half of a pass", _half_a_pass),
-    _SHARE,
     Rung("half of a pass again", _half_a_pass),
     Rung("ZeRO-3", _spread_weights, restarts=True),
     Rung("shorter episodes", _shorter_episodes),
@@ -113,22 +102,30 @@ def step_down(
         lower = settings if begun and rung.restarts else rung.lower(settings)
         if lower == settings:
             continue
-        what = _described(rung, settings, lower)
+        what = _described(rung.name, settings, lower)
         if adapter_learning_rate and lower.model.tuning != settings.model.tuning:
             lower = lower.having(optimizer={"learning_rate": adapter_learning_rate})
         return lower, position + 1, what
     return None
 
 
-def smaller_share(settings: Settings, taken: int) -> tuple[Settings, int, str] | None:
-    """As `step_down`, for vLLM that found no memory where the trainer's passes did: out of turn, so
-    that it takes no rung. None where vLLM has no share to lower."""
-    lower = _SHARE.lower(settings)
-    return None if lower == settings else (lower, taken, _described(_SHARE, settings, lower))
+def smaller_share(settings: Settings, taken: int, least: float) -> tuple[Settings, int, str] | None:
+    """As `step_down`, for vLLM that found no memory where the trainer's passes did: it takes no
+    rung. None where vLLM has no share to lower.
+
+    Args:
+        least: share of a GPU below which vLLM has no room for its weights and an episode.
+    """
+    share = settings.rollout.memory_share
+    smaller = round(max(least, share * 0.8), 2)
+    if settings.rollout.engine != "vllm_colocated" or smaller >= share:
+        return None
+    lower = settings.having(rollout={"memory_share": smaller})
+    return lower, taken, _described("a smaller share for vLLM", settings, lower)
 
 
-def _described(rung: Rung, settings: Settings, lower: Settings) -> str:
-    return f"{rung.name} ({', '.join(differences(settings, lower))})"
+def _described(name: str, settings: Settings, lower: Settings) -> str:
+    return f"{name} ({', '.join(differences(settings, lower))})"
 
 
 def without_vllm(settings: Settings) -> Settings | None:

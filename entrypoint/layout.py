@@ -29,6 +29,7 @@ class Topology:
         checkpointing: true if activations are recomputed in the backward pass.
         live_episodes: episodes that one engine (or the CPU process) plays at once.
         memory_share: vLLM's share of its GPU; 0 without vLLM.
+        least_memory_share: share that its weights and one longest episode take.
         memory: the fullest moments, one plan each.
     """
 
@@ -44,6 +45,7 @@ class Topology:
     episode_tokens: int
     live_episodes: int
     memory_share: float
+    least_memory_share: float
     memory: tuple[MemoryPlan, ...]
     choices: tuple[Choice, ...]
 

@@ -170,7 +170,9 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         asks_servers=FACTS[wanted.settings.environment.channel].asks_servers,
     )
     seconds = plan.trainer_ends_at - plan.started_at
-    cost = run_cost(wanted.settings, topology, facts, hardware, seconds)
+    cost = run_cost(
+        *(wanted.settings, topology, facts, hardware, seconds), episodes=wanted.held_out_by_hand
+    )
     return Prepared(
         invocation=invocation,
         hardware=hardware,

@@ -54,7 +54,7 @@ def print_cost(cost: RunCost, assumed: str, evaluation: EvaluationSettings) -> N
         ("learning", f"{step.learning:.3g}"),
         *([] if cost.taught is None else [("seconds a step of teachers", f"{cost.taught:.3g}")]),
         ("seconds until the base plays", f"{cost.start:.3g}"),
-        ("seconds an evaluation", f"{cost.evaluation:.3g}, {rhythm}"),
+        ("seconds an evaluation", f"{cost.evaluation:.3g} for {cost.episodes:,} games, {rhythm}"),
         ("seconds a publication", f"{cost.publication:.3g}"),
         ("steps to expect", f"about {cost.steps:,}{of_teachers}"),
         ("assumed", assumed),

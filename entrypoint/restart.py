@@ -57,7 +57,7 @@ class NextAttempt:
 
 
 SHARES_FIRST = 2
-"""Smaller shares for vLLM before the ladder; more could leave it no room for its weights."""
+"""Smaller shares for vLLM before the ladder."""
 
 _MEMORY_TROUBLE = (EndKind.OUT_OF_MEMORY, EndKind.ENGINE_OUT_OF_MEMORY, EndKind.KILLED)
 
@@ -93,6 +93,7 @@ def after_attempt(
     *,
     begun: bool = False,
     adapter_learning_rate: float | None = None,
+    least_share: float = 0.1,
 ) -> NextAttempt | Outcome:
     """Decide after the last of `ends`.
 
@@ -105,6 +106,7 @@ def after_attempt(
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
+        least_share: see `smaller_share`.
     """
     last = ends[-1]
     alone = without_vllm(settings)
@@ -131,7 +133,7 @@ def after_attempt(
     if last.kind is EndKind.ENGINE_OUT_OF_MEMORY and (
         kinds[EndKind.ENGINE_OUT_OF_MEMORY] <= SHARES_FIRST
     ):
-        lower = smaller_share(settings, rungs)
+        lower = smaller_share(settings, rungs, least_share)
     if lower is None and (
         last.kind in _MEMORY_TROUBLE or (last.kind is EndKind.CRASHED and crashes > 1)
     ):

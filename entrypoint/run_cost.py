@@ -20,6 +20,7 @@ TEMPERATURE_SHARE = 0.03  # of the time, where the base's temperature is looked 
 CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
+MOST_OF_BASE = 0.08  # of the time, for the base's evaluation on GPUs; more games see more
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
 
 
@@ -29,7 +30,8 @@ class RunCost:
 
     Attributes:
         start: until the base's first game.
-        evaluation: one of all held-out games.
+        episodes: held-out games to play.
+        evaluation: one of all of these.
         publication: one.
         taught: a step of the warm start; None without one.
         steps: to expect, those of the warm start among them.
@@ -40,6 +42,7 @@ class RunCost:
 
     step: StepCost
     start: float
+    episodes: int
     evaluation: float
     publication: float
     taught: float | None
@@ -49,17 +52,30 @@ class RunCost:
 
 
 def run_cost(
-    settings: Settings, topology: Topology, facts: ModelFacts, hardware: Hardware, seconds: float
+    settings: Settings,
+    topology: Topology,
+    facts: ModelFacts,
+    hardware: Hardware,
+    seconds: float,
+    *,
+    episodes: int | None = None,
 ) -> RunCost:
     """Estimate a run of these settings by this plan.
 
     Args:
         seconds: from the container's start to the trainer's end.
+        episodes: held-out games that the user has set; None: as the settings say, or as many as
+            `MOST_OF_BASE` has room for, where an engine holds few games of a large model.
     """
     shape, rollout = facts.shape, settings.rollout
     work = workload(settings).within(topology.episode_tokens)
     step = step_cost(topology, shape, hardware, rollout.group_size, work)
-    evaluation = rollout_seconds(topology, shape, hardware, settings.evaluation.episodes, work)
+    played = episodes or settings.evaluation.episodes
+    evaluation = rollout_seconds(topology, shape, hardware, played, work)
+    room = MOST_OF_BASE * seconds
+    if episodes is None and topology.layout != "cpu" and evaluation > room:
+        played = 2 * max(1, int(played * room / evaluation / 2))  # both seats
+        evaluation = rollout_seconds(topology, shape, hardware, played, work)
     publication = facts.weight_bytes / PUBLISH_BYTES
     start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES
     shares = CHECKPOINT_SHARE
@@ -88,6 +104,7 @@ def run_cost(
     return RunCost(
         step=step,
         start=start,
+        episodes=played,
         evaluation=evaluation,
         publication=publication,
         taught=taught,

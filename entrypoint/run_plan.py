@@ -37,6 +37,9 @@ class RunPlan(BaseModel):
     adapter_learning_rate: float | None = Field(
         None, description="Adapters', where they take over from full fine-tuning; empty: its own."
     )
+    least_memory_share: float = Field(
+        0.1, description="Of a GPU, below which vLLM has no room for its weights and an episode."
+    )
     servers_seconds: float = Field(
         600.0, gt=0, description="Until lost environment servers must answer again."
     )

@@ -58,6 +58,7 @@ def plan_run(
         kill_at=kill_at,
         by_hand=by_hand,
         adapter_learning_rate=adapter_learning_rate,
+        least_memory_share=topology.least_memory_share,
         served_dtype=SERVING_DTYPE if job.duels else FIRST_FORMAT_DTYPE,
         servers=job.servers if asks_servers else (),
         inference_health=health_url(f"http://127.0.0.1:{INFERENCE_PORT}") if served else None,

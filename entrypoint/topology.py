@@ -32,6 +32,7 @@ from entrypoint.workload import SERVED, Workload
 from miner.config.contract import GRADED_EPISODES_PER_SERVER
 
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer does not pay for its GPU
+MOST_LIVE_EPISODES = 256  # of an engine: its batches gain little from more, and CPUs play them
 DEDICATED_SHARE = 0.90  # vLLM's share of a GPU that serves nothing else
 UNSPREAD_SHARE = 0.90  # filled at most beside Adam's states without ZeRO: see `_filled_share`
 NOT_SERVED = frozenset({"OlmoHybridForCausalLM"})
@@ -226,6 +227,8 @@ def _fit(
             return _shortage(plan)
     gpus = tuple(gpu.index for gpu in hardware.gpus)
     engine_bytes = sum(size for name, size in rollout.items if name in _ENGINE_ITEMS)
+    least_bytes = shape.parameters * 2 + batch.episode_tokens * shape.kv_bytes_per_token
+    least_bytes += ENGINE_WORKSPACE_BYTES // 2
     return Topology(
         layout=candidate.layout,
         inference_gpus=gpus[: candidate.engines],
@@ -239,6 +242,7 @@ def _fit(
         episode_tokens=batch.episode_tokens,
         live_episodes=live,
         memory_share=_round_up(engine_bytes / total) if colocated else DEDICATED_SHARE,
+        least_memory_share=_round_up(least_bytes / total),
         memory=(training, rollout),
         choices=(),
     )
@@ -283,7 +287,7 @@ def _rollout(
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
     episode = batch.held * load.shape.kv_bytes_per_token
-    per_engine = -(-batch.wanted_live // candidate.engines)
+    per_engine = min(MOST_LIVE_EPISODES, -(-batch.wanted_live // candidate.engines))
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
     cache = max(live * episode, batch.episode_tokens * load.shape.kv_bytes_per_token)
@@ -332,6 +336,7 @@ def _plan_cpu(
         episode_tokens=batch.episode_tokens,
         live_episodes=batch.wanted_live,
         memory_share=0.0,
+        least_memory_share=0.0,
         memory=(memory,),
         choices=(*choices, Choice(_passes(pass_tokens), fit if memory.fits else shortage)),
     )

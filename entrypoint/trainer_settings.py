@@ -187,7 +187,7 @@ class PlannedSettings:
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
             mounted=bool(self.settings.demonstrations.datasets),
-            held_out=0 if FACTS[environment.channel].duels else self.settings.evaluation.episodes,
+            held_out=self.settings.evaluation.episodes,
         )
 
     def planned(
@@ -196,12 +196,14 @@ class PlannedSettings:
         """All settings for a plan. Raises: `Failure` (ARGUMENTS).
 
         Args:
-            cost: of the run, from which the rhythm of evaluations follows unless the user sets it.
+            cost: of the run, from which the rhythm and length of evaluations follow unless the user
+                sets them.
         """
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
+            planned["evaluation"] = {"episodes": cost.episodes}
             if "every_steps" not in self._by_hand.get("evaluation", {}):
-                planned["evaluation"] = {
+                planned["evaluation"] |= {
                     "every_steps": cost.every_steps,
                     "time_share": EVALUATION_SHARE,
                 }
@@ -211,6 +213,12 @@ class PlannedSettings:
             return self._with(planned)
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
+
+    @property
+    def held_out_by_hand(self) -> int | None:
+        """Held-out games that the user has set."""
+        by_hand = "episodes" in self._by_hand.get("evaluation", {})
+        return self.settings.evaluation.episodes if by_hand else None
 
     def adapter_learning_rate(self) -> float:
         """Learning rate of adapters."""

@@ -80,6 +80,7 @@ class Watchdog:
                 self._plan.max_restarts,
                 begun=has_checkpoint(self._plan.train_dir),
                 adapter_learning_rate=self._plan.adapter_learning_rate,
+                least_share=self._plan.least_memory_share,
             )
             if isinstance(decision, Outcome):
                 return decision

@@ -1,6 +1,6 @@
 """Size of an episode of a job's games, for the estimates and the memory plan.
 
-Counted in Qwen's vocabulary: duels by `python -m benchmarks.duel_turns --games 60`, whose table is
+Counted in Qwen's vocabulary: duels as docs/gpu.md says ("What a duel costs"), whose table is
 `DUELS`; games of servers over Goofspiel's deck sizes, and what trees compute of them, by `python -m
 benchmarks.tokens --passes 0 --steps served own`, in passes of 8,192 tokens. There own duels take
 0.9 of the tokens that teachers' decisions of the same games do, which count for both here.

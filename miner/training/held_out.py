@@ -36,8 +36,9 @@ FIRST_BY = 4
 Evaluate = Callable[[], EvaluationResult]
 """Plays the held-out episodes greedily with the current weights; the same result on every rank."""
 
-Publish = Callable[[PublishedScore], object]
-"""Publishes the current weights; every rank takes part."""
+Publish = Callable[[PublishedScore, bool], str]
+"""Publishes the current weights; every rank takes part. Where they are the last ones, a failure is
+raised; else the reason comes back, empty where they were published."""
 
 
 class HeldOut(TrainerCallback):
@@ -162,10 +163,8 @@ class HeldOut(TrainerCallback):
         candidate = _evaluated(step, result)
         self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
         self._lead = _difference(candidate, self._best.highest)
+        self._better = self._better and self._published(candidate, last)
         if self._better:
-            played = sum(score is not None for score in candidate.scores)
-            with self._schedule.measured("publication"):
-                self._publish(PublishedScore(step, candidate.mean, played))
             self._best.accept(candidate)
             self._store()
         self._record(
@@ -190,6 +189,17 @@ class HeldOut(TrainerCallback):
         due = step % self._every == 0 and step < state.max_steps  # the last weights: at the end
         if due and self._ranks.broadcast(self._in_time()):
             self.consider(step)
+
+    def _published(self, candidate: Evaluated, last: bool) -> bool:
+        """Publish the current weights. A disk that refuses them costs no training: the model before
+        stays, and the next candidate may be written."""
+        played = sum(score is not None for score in candidate.scores)
+        score = PublishedScore(candidate.step, candidate.mean, played)
+        with self._schedule.measured("publication"):
+            failure = self._publish(score, last)
+        if failure:
+            self._note(f"step {candidate.step} is not published, what lies there stays: {failure}")
+        return not failure
 
     def _measured(self) -> EvaluationResult:
         with self._schedule.measured("evaluation"):

@@ -33,6 +33,7 @@ from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.learning.trl_warnings import silence_harmless_warnings
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
+from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
 from miner.reporting.token_records import TokenRecords
@@ -274,16 +275,30 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
     )
 
 
-def _publish(run: OpenRun, score: PublishedScore) -> None:
-    """Publish the current weights, which all ranks help to put together; rank 0 has the
-    publisher, and raises `PublishingError`."""
+def _publish(run: OpenRun, score: PublishedScore, last: bool) -> str:
+    """Publish the current weights, which all ranks help to put together; rank 0 has the publisher.
+
+    Returns: reason why they could not be written. Raises: `UnverifiedModelError` if no server could
+        load them, and of the last ones `PublishingError`, after a second try.
+    """
     weights = weights_on_cpu(run.learner.model, keep=run.ranks.leads)
 
-    def publish() -> None:
+    def write() -> None:
         assert run.publisher is not None
         run.publisher.publish(lambda folder: run.learner.save(folder, weights), score)
 
-    run.ranks.lead_does(publish)
+    def publish() -> str:
+        try:
+            write()
+        except UnverifiedModelError:
+            raise
+        except PublishingError as error:
+            if not last:
+                return str(error)
+            write()
+        return ""
+
+    return run.ranks.lead_does(publish)
 
 
 def _add_callbacks(run: OpenRun, rollout: RolloutFunction, held_out: HeldOut) -> Checkpoints:

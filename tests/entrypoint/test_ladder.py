@@ -45,7 +45,6 @@ def test_the_whole_ladder_is_walked_once() -> None:
     assert walked(COLOCATED)[0] == [
         "gradient checkpointing (model.gradient_checkpointing False -> True)",
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",
-        "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
         "half of a pass again (optimizer.micro_batch_tokens 4096 -> 2048)",
         "shorter episodes (rollout.max_episode_tokens 4096 -> 3072)",
         "LoRA (model.tuning full -> lora)",
@@ -63,7 +62,6 @@ def test_rows_of_recorded_conversations_keep_their_length() -> None:
     )
     assert walked(recorded)[0] == [
         "gradient checkpointing (model.gradient_checkpointing False -> True)",
-        "a smaller share for vLLM (rollout.memory_share 0.5 -> 0.4)",
         "ZeRO-3 (optimizer.zero_stage 2 -> 3)",
         "LoRA (model.tuning full -> lora)",
     ]
@@ -182,7 +180,7 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
 
 
 def test_out_of_memory_takes_every_rung_with_any_number_of_restarts() -> None:
-    """Seven rungs and four restarts; at the ladder's end the restarts count."""
+    """Six rungs and four restarts; at the ladder's end the restarts count."""
     spread = COLOCATED.having(optimizer={"zero_stage": 2})
     settings, rungs, ends = spread, 0, list[AttemptEnd]()
     while True:
@@ -212,10 +210,17 @@ def test_vllm_that_ran_out_of_memory_has_smaller_shares_before_passes_are_halved
     ]
 
 
-def test_without_a_share_to_lower_the_ladder_is_taken() -> None:
-    smallest = COLOCATED.having(rollout={"memory_share": 0.1})
+def test_vllms_share_has_room_for_its_weights_and_an_episode() -> None:
     ends = [AttemptEnd(EndKind.ENGINE_OUT_OF_MEMORY, "")]
-    decision = after_attempt(ends, smallest, 0, max_restarts=3)
+    decision = after_attempt(ends, COLOCATED, 0, max_restarts=3, least_share=0.47)
+    assert isinstance(decision, NextAttempt)
+    assert decision.settings.rollout.memory_share == 0.47
+
+
+def test_without_a_share_to_lower_the_ladder_is_taken() -> None:
+    smallest = COLOCATED.having(rollout={"memory_share": 0.47})
+    ends = [AttemptEnd(EndKind.ENGINE_OUT_OF_MEMORY, "")]
+    decision = after_attempt(ends, smallest, 0, max_restarts=3, least_share=0.47)
     assert isinstance(decision, NextAttempt)
     assert decision.settings.model.gradient_checkpointing
 

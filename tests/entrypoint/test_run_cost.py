@@ -1,8 +1,10 @@
 """Estimates of a step and a run, and what follows: how often it evaluates, what it prints."""
 
+import json
 import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,35 @@ def test_what_the_user_set_wins(capsys: pytest.CaptureFixture[str]) -> None:
     assert job.cost.steps == 12
 
 
+QWEN_32B = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 5120,
+    "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
+    "num_key_value_heads": 8, "vocab_size": 152064, "tie_word_embeddings": False,
+    "max_position_embeddings": 32768, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def test_the_base_of_a_large_model_plays_as_many_games_as_it_has_time_for(tmp_path: Path) -> None:
+    """An engine beside its weights holds eleven; by hand it plays what it is told to."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_32B))
+    jobs = [
+        prepared(str(tmp_path / "config.json"), "4xH100-80GB", 1.5, *words)
+        for words in ((), ("--set", "evaluation.episodes=1800"))
+    ]
+    few, all_of_them = jobs
+    assert few.cost.evaluation < 0.08 * few.invocation.job.seconds < all_of_them.cost.evaluation
+    assert few.settings.evaluation.episodes == few.cost.episodes < 300
+    assert all_of_them.settings.evaluation.episodes == 1800
+    assert few.cost.steps > 100 > all_of_them.cost.steps
+    assert prepared("7B", "4xH100-80GB", 1.5).settings.evaluation.episodes == 1800
+
+
+def test_held_out_duels_are_played_as_many_at_once_as_the_memory_holds() -> None:
+    """Steps of own games, which are fewer, are none of a job's."""
+    live = [prepared("7B", f"{count}xH100-80GB", 1.5).topology.live_episodes for count in (1, 4)]
+    assert live == [256, 143]
+
+
 def test_no_time_is_not_a_step() -> None:
     assert cost("14B", "1xH100-80GB", 0.1).steps == 0
 
@@ -130,7 +161,6 @@ def test_duels_are_all_played_at_once_and_hold_a_turn_each() -> None:
     assert (alone.live_episodes, served.live_episodes) == (32, 12)
     cache = dict(alone.memory[1].items)["KV cache"]
     assert cache == 32 * work.held * shape.kv_bytes_per_token
-    assert prepared("7B", "4xH100-80GB", 1.5).topology.live_episodes == 32
 
 
 def test_an_engine_has_room_for_one_longest_episode_at_least() -> None:

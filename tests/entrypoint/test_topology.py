@@ -98,7 +98,8 @@ def test_more_of_a_shared_gpu_stays_free_without_zero(
 ) -> None:
     """Adam's states come late, and in fragments."""
     monkeypatch.setattr(step_cost, "PUSH_SECONDS", 600.0)  # so that two GPUs are shared as well
-    topology = plan(inventory, MODELS["3B"], groups=400, group_size=16, servers=0)
+    topology = plan(inventory, MODELS["3B"], groups=400, group_size=16, servers=0,
+                    episode_tokens=16384)  # fmt: skip
     assert (topology.layout, topology.tuning) == ("colocated", "full")
     rollout = topology.memory[1]
     assert least < rollout.used / rollout.total <= most

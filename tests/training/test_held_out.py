@@ -10,6 +10,7 @@ from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.learning.schedule import Schedule
 from miner.publishing.deadline import SAFETY, Deadline
+from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -19,9 +20,15 @@ from miner.training.held_out import HeldOut
 class PublisherDouble:
     def __init__(self):
         self.steps = []
+        self.failures = iter(())
 
-    def publish(self, score):
-        self.steps.append((score.step, score.score, score.episodes))
+    def publish(self, score, last):
+        failure = next(self.failures, "")
+        if failure and last:
+            raise PublishingError(failure)
+        if not failure:
+            self.steps.append((score.step, score.score, score.episodes))
+        return failure
 
 
 def result(scores):
@@ -59,7 +66,7 @@ class World:
         )
         self.held_out = HeldOut(
             self.evaluate,
-            lambda score: self.publisher.publish(score),
+            lambda score, last: self.publisher.publish(score, last),
             run_dir,
             Schedule(max_steps=100, deadline=self.deadline, clock=lambda: self.now),
             ranks=Ranks(),
@@ -90,6 +97,27 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert world.held_out.best.step == 10
     published = [(record.step, record.published) for record in world.records()]
     assert published == [(0, True), (10, True), (20, False)]
+
+
+def test_a_disk_that_refuses_a_model_costs_no_training(tmp_path):
+    world = World(tmp_path, BASE, BETTER, BETTER)
+    world.held_out.start()
+    world.publisher.failures = iter(["no space left"])
+    world.held_out.consider(10)
+    assert (world.held_out.best.step, world.publisher.steps) == (0, [])
+    assert "step 10 is not published, what lies there stays: no space left" in world.notes
+    world.held_out.consider(20)
+    assert world.publisher.steps == [(20, 1.0, 40)]
+    published = [(record.step, record.published) for record in world.records()]
+    assert published == [(0, True), (10, False), (20, True)]
+
+
+def test_last_weights_that_no_disk_takes_end_the_run(tmp_path):
+    world = World(tmp_path, BASE, BETTER)
+    world.held_out.start()
+    world.publisher.failures = iter(["no space left"])
+    with pytest.raises(PublishingError, match="no space left"):
+        world.held_out.consider(10, last=True)
 
 
 def steps_of(world, seconds, *steps):
@@ -197,7 +225,7 @@ def test_a_restart_remembers_the_best_and_does_not_evaluate_the_base_again(tmp_p
 def test_best_is_stored_only_after_publishing(tmp_path):
     world = World(tmp_path, BASE, BETTER)
 
-    def fail(score):
+    def fail(score, last):
         raise OSError("disk full")
 
     world.publisher.publish = fail
