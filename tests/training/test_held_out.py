@@ -14,6 +14,7 @@ from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
+from miner.training import run
 from miner.training.held_out import HeldOut
 
 
@@ -118,6 +119,39 @@ def test_last_weights_that_no_disk_takes_end_the_run(tmp_path):
     world.publisher.failures = iter(["no space left"])
     with pytest.raises(PublishingError, match="no space left"):
         world.held_out.consider(10, last=True)
+
+
+@pytest.mark.parametrize(
+    ("last", "failing", "outcome", "tries"),
+    [
+        (False, 1, "no space left", 1),
+        (True, 1, "", 2),
+        (True, 2, PublishingError, 2),
+        (False, 0, "", 1),
+    ],
+)
+def test_the_last_weights_are_written_twice_before_that_is_a_failure(
+    monkeypatch, last, failing, outcome, tries
+):
+    tried = []
+
+    def publish(save, score):
+        tried.append(score)
+        if len(tried) <= failing:
+            raise PublishingError("no space left")
+
+    monkeypatch.setattr(run, "weights_on_cpu", lambda model, keep: {})
+    open_run = SimpleNamespace(
+        learner=SimpleNamespace(model=None),
+        ranks=Ranks(),
+        publisher=SimpleNamespace(publish=publish),
+    )
+    if isinstance(outcome, str):
+        assert run._publish(open_run, "score", last) == outcome
+    else:
+        with pytest.raises(outcome):
+            run._publish(open_run, "score", last)
+    assert len(tried) == tries
 
 
 def steps_of(world, seconds, *steps):
