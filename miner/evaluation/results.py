@@ -38,6 +38,7 @@ class Reply(BaseModel):
         number: true if the reply held a number at all; without one it cannot name an action.
         fault: reason why it is invalid, where the environment gives one.
         shown: messages that it answered, where episodes cannot be played again from actions.
+        reward: reward of the turn as the environment gave it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,6 +49,7 @@ class Reply(BaseModel):
     number: bool = True
     fault: str = ""
     shown: tuple[str, ...] = ()
+    reward: float = 0.0
 
 
 class EpisodeRecord(BaseModel):

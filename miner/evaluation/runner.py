@@ -174,6 +174,7 @@ def _reply(text: str, to: Transition, shown: tuple[str, ...], task: EpisodeTask)
         number=any(character.isdigit() for character in clean_reply(text)),
         fault=to.fault,
         shown=() if task.environment in GAMES else shown,
+        reward=to.reward,
     )
 
 

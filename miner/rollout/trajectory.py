@@ -57,6 +57,7 @@ class TurnRecord:
             that was picked for the policy.
         finish_reason: see `Sample`; "length" when the reply was cut off.
         drift: relation of this turn's prompt to the tokens held before it.
+        reward: see `Transition`.
     """
 
     messages: tuple[Message, ...]
@@ -68,6 +69,7 @@ class TurnRecord:
     drift: DriftKind
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    reward: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class TrajectoryBuilder:
                 drift=self._drift,
                 prompt_tokens=self._prompt_tokens,
                 cached_tokens=sample.cached_tokens or 0,
+                reward=transition.reward,
             )
         )
         if transition.done:

@@ -63,6 +63,7 @@ class RolloutFunction:
         all_moves: adds rows of each decision's legal replies; None where turns or episodes alone
             have the credit.
         fraction: optimizer step -> used-up share of the run.
+        span: see `EpisodeReward`.
     """
 
     def __init__(
@@ -73,12 +74,13 @@ class RolloutFunction:
         ranks: Ranks,
         all_moves: AllMoves | None = None,
         fraction: Callable[[int], float] = lambda step: 0.0,
+        span: float = 1.0,
     ) -> None:
         self._play = play
         self._all_moves = all_moves
         self._fraction = fraction
         self._by_turn = load_credit(reward.entry) if reward.credit == "own" else None
-        self._rewards = EpisodeReward(reward.invalid_reply_penalty)
+        self._rewards = EpisodeReward(reward.invalid_reply_penalty, span)
         self._most_turns = reward.most_turns
         self._eos = eos_token_id
         self.ranks = ranks

@@ -176,6 +176,7 @@ def _learn_from(
         sync()  # here, so that an engine stays asleep in a step without games
         return play_synced(groups)
 
+    low, high = settings.environment.openenv.return_range  # elsewhere the end alone is rewarded
     rollout = RolloutFunction(
         play_groups,
         settings.reward,
@@ -183,6 +184,7 @@ def _learn_from(
         ranks,
         credit,
         schedule.fraction,
+        high - low,
     )
     play: TrlRollout = rollout
     if run.facts.supervised:

@@ -42,6 +42,15 @@ def test_turns_have_the_part_of_the_reward_that_they_earned() -> None:
     assert sum(reward for _, reward in worth.by_turn(played)) == worth.total(played)
 
 
+def test_a_middle_turn_has_its_reward_and_the_last_one_the_rest_of_the_score() -> None:
+    whole = trajectory(True, False, True, score=0.75)
+    turns = [replace(t, reward=r) for t, r in zip(whole.turns, (0.0, 1.0, 0.5), strict=True)]
+    played = replace(whole, turns=tuple(turns))
+    worth = EpisodeReward(0.25, span=2.0)
+    assert worth.by_turn(played) == [(0, 0.0), (1, 0.25), (1, 0.25)]
+    assert sum(reward for _, reward in worth.by_turn(played)) == worth.total(played)
+
+
 def test_a_reply_that_ends_the_game_by_failing_keeps_its_penalty_and_its_score() -> None:
     (only,) = EpisodeReward(0.25).by_turn(trajectory(False, score=1.0))
     assert only == (0, 0.75)
