@@ -46,6 +46,12 @@ class OpenEnvSettings(Section):
     show: str = Field(
         "", description="The observation's field that is shown; empty: its only text, else JSON."
     )
+    reset: dict[str, Any] = Field({}, description="Arguments of reset, besides the task's seed.")
+    opening: dict[str, Any] = Field(
+        {},
+        description="Action after reset, whose observation is the first that is shown and whose "
+        "reward does not count: for questions that come from a tool.",
+    )
     system: str = Field("", description="System message of every episode; empty: none.")
     max_turns: int = Field(8, ge=1, description="Replies of one episode at most.")
     unfinished: Literal["sum", "zero"] = Field(
@@ -71,5 +77,10 @@ class OpenEnvSettings(Section):
             raise ValueError(
                 f"environment.openenv.return_range={list(self.return_range)} is not a range: give "
                 "the lowest sum of an episode's rewards first, as in [-1, 1]"
+            )
+        if "seed" in self.reset:
+            raise ValueError(
+                f"environment.openenv.reset={self.reset} has a seed: leave it out, since each task "
+                "has another one"
             )
         return self

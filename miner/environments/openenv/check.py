@@ -42,6 +42,12 @@ _REASONS: dict[Seeds, str] = {
 }
 """By what seeds do: decide about the game, nothing, or nothing while games differ."""
 
+_BLIND = (
+    "an episode begins with an empty prompt, so that the policy answers blind: set "
+    "environment.openenv.reset (arguments of reset), environment.openenv.opening (an action whose "
+    "observation is the question) or environment.openenv.system (a text that explains the task)"
+)
+
 
 async def check(source: OpenEnvSource) -> Findings:
     """Play and judge.
@@ -85,6 +91,8 @@ def _findings(source: OpenEnvSource, name: str, seeds: Seeds, played: list[_Play
         )
     elif not scores:
         warning = f"no episode came to its end without thought: {failure}"
+    if not (source.settings.system or all(p.transcript[0][0].strip() for p in played)):
+        warning = "; ".join(filter(None, (_BLIND, warning)))
     sessions = {url: source.places[url].limit for url in source.servers}
     wanted = source.settings.sessions
     facts = [f"OpenEnv environment {name}: {source.codec}"]

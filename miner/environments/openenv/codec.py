@@ -25,6 +25,7 @@ JSON_REPLIES: Final = "json"
 _OPEN_FIELDS: Final = frozenset({"metadata"})
 """OpenEnv gives them to every action and observation, for anything."""
 
+_FENCED = re.compile(r"```\w*\n(.*?)\n```", re.DOTALL)
 _NUMBER = re.compile(r"(?<!\d)-?\d{1,12}(?!\d)")
 _SAMPLES: Final[Json] = {
     "string": "a", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {},
@@ -242,8 +243,10 @@ def _filled(value: Any, reply: str | int) -> Any:
 
 
 def _object(reply: str) -> Json:
+    fenced = _FENCED.search(reply)  # JSON itself has no line break within a text
+    words = fenced[1] if fenced else reply
     try:
-        value = msgspec.json.decode(reply)  # unlike json's, never what cannot be sent again
+        value = msgspec.json.decode(words)  # unlike json's, never what cannot be sent again
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidReply("The reply is not JSON: answer with one JSON object.") from error
     if not isinstance(value, dict):

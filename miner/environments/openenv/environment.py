@@ -127,7 +127,8 @@ class OpenEnvEnvironment(OnServer):
         """Start `task` in a new session: only its start shows whether the server has a place."""
         await self._leave()
         with self._reporting():
-            self._began = await self._begin({"seed": task.seed})
+            began = await self._begin({**self._settings.reset, "seed": task.seed})
+            self._began = await self._opened() if self._settings.opening else began
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Show the start of `task`."""
@@ -194,6 +195,17 @@ class OpenEnvEnvironment(OnServer):
             waited += pause
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE_S, 2 * pause)
+
+    async def _opened(self) -> ObservationData:
+        """The observation of the opening action, which is no turn and whose reward is nobody's."""
+        assert self._session is not None
+        opening = self._settings.opening
+        try:
+            return await self._session.step(opening)
+        except RefusedAction as refusal:
+            raise ConfigurationError(
+                f"{self.server} refuses environment.openenv.opening={opening}: {refusal}"
+            ) from refusal
 
     async def _leave(self) -> None:
         session, self._session = self._session, None

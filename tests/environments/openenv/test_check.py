@@ -82,6 +82,21 @@ async def test_unseeded_servers_are_refused_or_warned_about(servers: str) -> Non
     assert "luck" in findings.to_json()["warning"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "blind"),
+    [({}, True), ({"system": "Speak."}, False), ({"opening": {"message": "?"}}, False)],
+)
+async def test_an_empty_first_prompt_is_warned_about_with_the_way_out(
+    settings: dict[str, Any], blind: bool
+) -> None:
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        return observation("what?" if turn else "", reward=0.1, done=turn == 3)
+
+    warning = (await looked_at(Double(answer), **settings)).warning
+    ways = [f"environment.openenv.{name}" in warning for name in ("reset", "opening", "system")]
+    assert ways == [blind] * 3
+
+
 async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
     findings = await looked_at(Double(shows(int), capacity=1), Double(shows(int), capacity=3))
     assert findings.details["sessions"] == (1, 3)

@@ -49,7 +49,10 @@ def test_replies_may_be_json() -> None:
     spoken = codec(actions, action="json")
     assert spoken.action('{"x": 1, "y": "up"}', {}) == {"x": 1, "y": "up"}
     assert spoken.action(spoken.dull({}, 0), {}) == {"x": 0, "y": "up"}
-    for reply in ("x", "[1]", "[" * 100_000):
+    fence = '```json\n{"x": 1,\n"y": "```"}\n```'
+    for reply in (fence, f"I go there:\n{fence}\nDone."):
+        assert spoken.action(reply, {}) == {"x": 1, "y": "```"}
+    for reply in ("x", "[1]", "[" * 100_000, "```json\nx\n```"):
         with pytest.raises(InvalidReply, match="JSON"):
             spoken.action(reply, {})
 

@@ -1,7 +1,12 @@
-"""Episodes of a policy on an OpenEnv server: the rewards of their turns."""
+"""Episodes of a policy on an OpenEnv server: the way they begin, and the rewards of their turns."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from miner.config.channel_settings import OpenEnvSettings
+from miner.config.errors import ConfigurationError
 from miner.config.run_files import EPISODES_FILE
 from miner.environments import EpisodeTask
 from miner.environments.openenv.environment import OpenEnvSource
@@ -17,7 +22,7 @@ from miner.rollout.episode import EpisodeParams, play_episode
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import Trajectory
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer
-from tests.environments.openenv.server_double import Double, serving, source_of
+from tests.environments.openenv.server_double import Double, error, observation, serving, source_of
 from tests.environments.openenv.test_environment import game
 
 TASK = EpisodeTask("openenv", 7, 7)
@@ -25,6 +30,7 @@ TOKENIZER = build_tokenizer()
 RENDERER = ChatRenderer(TOKENIZER)
 SAMPLER = ScriptedSampler(lambda _: build_sample([*RENDERER.encode("0"), RENDERER.eos_token_id]))
 SAMPLING = SamplingParams(max_tokens=8)
+ASK, SAY = {"message": "ask"}, {"message": "0"}
 
 
 async def played(source: OpenEnvSource) -> Trajectory:
@@ -64,3 +70,34 @@ async def test_transcripts_show_the_reward_of_each_turn(tmp_path: Path) -> None:
     for episode in (trained.episode, evaluated):
         assert [reply.reward for reply in episode.replies] == [0.125, 0.5]
     assert "reward 0.125<" in replay_html(replay_of(result, evaluated))
+
+
+async def test_reset_gets_the_arguments_that_are_set_and_the_tasks_seed() -> None:
+    double = Double(game(0.5))
+    async with serving(double), source_of(double, reset={"level": "hard"}) as source:
+        await played(source)
+    assert double.asked[0] == ("reset", {"level": "hard", "seed": 7})
+    with pytest.raises(ValueError, match="leave it out"):
+        OpenEnvSettings(reset={"seed": 5})
+
+
+async def test_the_answer_to_an_opening_action_is_shown_first_and_has_no_reward() -> None:
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        text = "what?" if data == ASK else ""
+        return observation(text, reward=1.0 if turn else None, done=turn == 2)
+
+    double = Double(answer)
+    async with serving(double), source_of(double, opening=ASK, max_turns=1) as source:
+        episode = await played(source)
+    assert double.asked == [("reset", {"seed": 7}), ("step", ASK), ("step", SAY)]
+    assert [turn.messages[0]["content"] for turn in episode.turns] == ["what?"]
+    assert episode.score == 1.0
+
+
+async def test_an_opening_action_that_the_server_refuses_ends_the_source() -> None:
+    double = Double(lambda kind, *_: error("VALIDATION_ERROR") if kind == "step" else observation())
+    async with serving(double), source_of(double, opening=ASK) as source:
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=r"refuses environment\.openenv\.opening"):
+                await played(source)
+    assert double.connections == 1
