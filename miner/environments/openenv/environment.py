@@ -4,6 +4,7 @@ Invariants:
 * an episode is one session; an early end is a typed error and never a score;
 * the score is the sum of the episode's rewards, mapped from `return_range` to [0, 1]; a reward that
   is none, or a sum outside, is an error and never replaced by a number;
+* an episode that the policy's replies, and the answers to them, make too long scores 0;
 * settings that turn out not to fit the environment end the source: no further episode is opened.
 """
 
@@ -144,7 +145,7 @@ class OpenEnvEnvironment(OnServer):
         self._rewards, self._turns, self._sent = [], 0, 0
         if self._settings.system:
             messages.insert(0, {"role": "system", "content": self._settings.system})
-        return Observation(tuple(messages))
+        return Observation(tuple(messages), too_long_forfeits=True)
 
     async def step(self, text: str) -> Transition:
         """Send the reply as an action, if it is one."""

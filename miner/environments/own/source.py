@@ -3,7 +3,8 @@
 Invariants:
 * a score leaves as a number in [0, 1]; anything else, and any error of the class, is an
   `InfrastructureError`, so that the episode is lost and no reward is made up;
-* an episode has `max_turns` replies at most, and each method `seconds`.
+* an episode has `max_turns` replies at most, and each method `seconds`; one that its replies, and
+  the answers to them, make too long scores 0.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class OwnEnvironment:
         asked: list[Message] = [{"role": "user", "content": text}]
         if self._kind.system:
             asked.insert(0, {"role": "system", "content": self._kind.system})
-        return Observation(tuple(asked), stop=tuple(self._kind.stop))
+        return Observation(tuple(asked), stop=tuple(self._kind.stop), too_long_forfeits=True)
 
     async def step(self, text: str) -> Transition:
         """Hand on the policy's reply. Raises: `InfrastructureError`, `ProtocolError`."""
