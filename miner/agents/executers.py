@@ -1,13 +1,14 @@
 """The interface's executers: a list of programs in, a list of texts out, in the same order.
 
-Invariant: a text is what a program printed and how it failed, if it did; an executor that is down
-raises and is never a text.
+Invariant: a text is what a program printed and how it failed, if it did; an executor that stays
+down raises and is never a text.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from miner.background_loop import BackgroundLoop
+from miner.environments.code_agent.environment import run_again
 from miner.executors.base import Execution, Executor
 from miner.executors.e2b import E2BExecutor
 from miner.executors.sandbox import LocalSandbox
@@ -23,6 +24,7 @@ class Executer:
     def execute(self, codes: Sequence[str]) -> list[str]:
         """Run each program, several at once; the texts are in the programs' order.
 
+        One that its executor fails to run is run again for ten seconds.
         Raises: `InfrastructureError`, `ConfigurationError`.
         """
         return [ran.text for ran in self._loop.run(self._all(codes))]
@@ -34,7 +36,7 @@ class Executer:
             self._loop.close()
 
     async def _all(self, codes: Sequence[str]) -> list[Execution]:
-        return await asyncio.gather(*map(self._executor.run, codes))
+        return await asyncio.gather(*(run_again(self._executor, code) for code in codes))
 
 
 class LocalExecuter(Executer):

@@ -1,5 +1,6 @@
 """The interface's environment, without what was wrong with it when it was proposed."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +14,10 @@ from miner.agents import (
     VLLMClientGenerationConfig,
 )
 from miner.agents.completions import Completion
+from miner.agents.executers import Executer
 from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
+from miner.executors import Execution
 from tests.builders import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -127,6 +130,32 @@ def test_an_executer_that_is_down_is_not_an_output() -> None:
         CodeAgentEnvironment(Down(), TOKENIZER).run_agent(
             script("<code>1</code>"), CONFIG, ["ask "]
         )
+
+
+def test_a_program_is_run_again_where_its_executor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that would be over in a second must not end a whole training run."""
+
+    class Flaky:
+        name = "flaky"
+        codes: list[str]
+
+        async def run(self, code: str) -> Execution:
+            self.codes.append(code)
+            if self.codes.count(code) < 3:
+                raise InfrastructureError("busy", server=self.name)
+            return Execution(code)
+
+        async def close(self) -> None:
+            pass
+
+    pauses = "miner.environments.code_agent.environment.growing_pauses"
+    monkeypatch.setattr(pauses, lambda: itertools.repeat(0.0, 3))
+    flaky = Flaky()
+    flaky.codes = []
+    executer = Executer(flaky)
+    assert executer.execute(["1", "2"]) == ["1", "2"]
+    assert sorted(flaky.codes) == ["1", "1", "1", "2", "2", "2"]
+    executer.close()
 
 
 def test_tags_and_tools_are_ones_own() -> None:

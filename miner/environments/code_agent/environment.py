@@ -117,25 +117,30 @@ class CodeAgent:
         if self._turns == source.max_turns:
             await self.close()
             return Transition((), 0.0, done=True, score=0.0, valid=False)
-        ran = await self._run(code)
+        ran = await run_again(source.executor, code)
         output = TAGS.output(ran.text, source.max_output_characters)
         if source.form is Form.INLINE:
             return Transition((), 0.0, done=False, appended=output)
         return Transition(({"role": "user", "content": output},), 0.0, done=False)
 
-    async def _run(self, code: str) -> Execution:
-        """Run it, again where the executor fails: another attempt might write no code at all."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + RERUN_S
-        for pause in growing_pauses():
-            try:
-                return await self._source.executor.run(code)
-            except InfrastructureError:
-                if clock() + pause > until:
-                    raise
-            await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
-
     async def close(self) -> None:
         """Drop the episode (idempotent)."""
         self._problem = None
+
+
+async def run_again(executor: Executor, code: str) -> Execution:
+    """Run `code`, again where the executor fails, for `RERUN_S` seconds.
+
+    An episode that is played again instead might write no code at all.
+    Raises: `InfrastructureError` of the last run, `ConfigurationError`.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + RERUN_S
+    for pause in growing_pauses():
+        try:
+            return await executor.run(code)
+        except InfrastructureError:
+            if clock() + pause > until:
+                raise
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable")
