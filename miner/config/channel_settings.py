@@ -24,6 +24,14 @@ class CodeAgentSettings(Section):
     executor: Literal["local", "e2b"] = Field(
         "local", description="Executor of the code: the sandbox of this machine, or E2B."
     )
+    entry: str = Field(
+        "",
+        description="Problems of yours, as problems.py:Words or package.module:Words; empty: "
+        "arithmetic.",
+    )
+    tools_script: str = Field(
+        "", description="A file of Python that is run before each program, in the same run."
+    )
 
 
 class OpenEnvSettings(Section):

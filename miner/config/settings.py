@@ -265,11 +265,15 @@ class Settings(Section):
         if credit == "all_moves" and not (goofspiel or facts.duels):
             where = f"environment.channel={self.environment.channel!r}, {self.environment.name!r}"
             raise ValueError(f"reward.credit={credit!r} has no critic for {where}: set 'episode'")
-        if self.environment.entry and self.environment.channel != "own":
-            raise ValueError(
-                f"environment.entry={self.environment.entry!r} is played by environment.channel="
-                f"'own' alone, not by {self.environment.channel!r}: set it"
-            )
+        for name, entry, channel in (
+            ("entry", self.environment.entry, "own"),
+            ("code_agent.entry", self.environment.code_agent.entry, "code_agent"),
+        ):
+            if entry and self.environment.channel != channel:
+                raise ValueError(
+                    f"environment.{name}={entry!r} is played by environment.channel={channel!r} "
+                    f"alone, not by {self.environment.channel!r}: set it"
+                )
         if self.rollout.group_size == 1 and credit != "all_moves":
             raise ValueError(
                 "rollout.group_size=1 leaves nothing to compare an episode with: set it to 2 or "

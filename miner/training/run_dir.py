@@ -144,6 +144,8 @@ def _own_code(settings: Settings) -> dict[str, str]:
     """SHA-256 of the user's files, by the setting that names one."""
     entries = {
         "environment.entry": settings.environment.entry,
+        "environment.code_agent.entry": settings.environment.code_agent.entry,
+        "environment.code_agent.tools_script": settings.environment.code_agent.tools_script,
         "reward.entry": settings.reward.entry,
         "demonstrations.teacher": settings.demonstrations.teacher,
     }

@@ -63,17 +63,39 @@ def test_a_policy_learns_ones_own_environment(work: Work) -> None:
     assert "bid = prize" not in page
 
 
-def test_code_agents_are_trained(work: Work) -> None:
-    result = work.train(
+ENDINGS = """
+from miner.environments.code_agent import CodeProblems
+
+class Endings(CodeProblems):
+    problems = 100
+
+    def question(self, number):
+        return f"say something, {number}"
+
+    def grade(self, number, reply):
+        return float(reply.endswith(tuple("4567")))
+"""
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "Endings"])
+def test_code_agents_are_trained(work: Work, name: str) -> None:
+    (work.folder / "endings.py").write_text(ENDINGS)
+    entry = f"environment.code_agent.entry={work.folder / 'endings.py'}:Endings"
+    given = (
         "environment.channel=code_agent",
         "environment.code_agent.form=inline",
-        "optimizer.max_steps=2",
+        *([entry] if name == "Endings" else ()),
     )
-    assert work.steps == [1, 2]
+    result = work.train(*given, "optimizer.max_steps=1", "checkpoint.every_steps=1")
+    assert work.steps == [1]
     assert result.output_dir == work.published
     probe = json.loads((work.run_dir / "probe.json").read_text())
-    assert probe["environment"] == "arithmetic"
+    assert probe["environment"] == name
     assert "sandbox" in probe["reason"]
+    work.train(*given, "optimizer.max_steps=2", "checkpoint.every_steps=1")  # a run continues
+    assert work.steps == [1, 2]
+    evaluations = RunFolder(work.run_dir).read().evaluations
+    assert {record.environment for record in evaluations} == {name}
 
 
 @pytest.mark.parametrize(

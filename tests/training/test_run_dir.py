@@ -164,13 +164,21 @@ def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
         begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
-def test_a_run_goes_on_with_the_users_code_that_it_began_with(tmp_path):
+@pytest.mark.parametrize(
+    ("channel", "setting"),
+    [
+        ("own", "environment.entry"),
+        ("code_agent", "environment.code_agent.entry"),
+        ("code_agent", "environment.code_agent.tools_script"),
+    ],
+)
+def test_a_run_goes_on_with_the_users_code_that_it_began_with(channel, setting, tmp_path):
     base, file = save_base(tmp_path / "base"), tmp_path / "guess.py"
-    own = ("environment.channel=own", f"environment.entry={file}:Guess", f"model.path={base}")
+    own = (f"environment.channel={channel}", f"{setting}={file}", f"model.path={base}")
     file.write_text("one")
     begin(tmp_path, *own)
     file.write_text("another")
-    with pytest.raises(ConfigurationError, match=r"the file of environment\.entry has changed"):
+    with pytest.raises(ConfigurationError, match=rf"the file of {setting} has changed"):
         begin(tmp_path, *own)
     file.write_text("one")
     begin(tmp_path, *own)

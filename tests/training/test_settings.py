@@ -65,6 +65,10 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
         ("rolout.group_size=8", r"'rolout' does not exist: did you mean 'rollout'"),
         ("rollout.group_size=1", r"group_size=1 leaves nothing to compare"),
         ("environment.entry=mine.py:Game", r"played by environment.channel='own' alone"),
+        (
+            "environment.code_agent.entry=mine.py:Sums",
+            r"code_agent.entry='mine.py:Sums' is played by environment.channel='code_agent' alone",
+        ),
         ("rollout.group_size", r"not KEY=VALUE"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("seed=soon", r"'seed' cannot be 'soon'"),

@@ -37,6 +37,7 @@ class CodeAgentSource(InProcess):
         form: placement of outputs.
         max_turns: replies of one episode, the answer included.
         max_output_characters: of a program's output that are shown.
+        tools_script: code that is run before each program's own, in the same run.
     """
 
     name = NAME
@@ -51,13 +52,19 @@ class CodeAgentSource(InProcess):
         form: Form = Form.MESSAGE,
         max_turns: int = 4,
         max_output_characters: int = 1000,
+        tools_script: str = "",
     ) -> None:
         self.problems = problems
         self.executor = executor
         self.form = form
         self.max_turns = max_turns
         self.max_output_characters = max_output_characters
+        self.tools_script = tools_script
         self.servers = (executor.name,)
+
+    def program(self, code: str) -> str:
+        """`code` behind the tools."""
+        return f"{self.tools_script}\n{code}" if self.tools_script else code
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
@@ -117,7 +124,7 @@ class CodeAgent:
         if self._turns == source.max_turns:
             await self.close()
             return Transition((), 0.0, done=True, score=0.0, valid=False)
-        ran = await run_again(source.executor, code)
+        ran = await run_again(source.executor, source.program(code))
         output = TAGS.output(ran.text, source.max_output_characters)
         if source.form is Form.INLINE:
             return Transition((), 0.0, done=False, appended=output)

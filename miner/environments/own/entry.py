@@ -1,4 +1,4 @@
-"""From `environment.entry` to the class it names.
+"""From an entry, such as `environment.entry`, to the class or function it names.
 
 Invariant: any mistake in the entry is one sentence, before anything is trained.
 """
@@ -9,15 +9,20 @@ import importlib.util
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
 
 EXPECTED = "name a class as guess.py:Guess, or as package.module:Guess"
+METHODS = {
+    "reset": "def reset(self, seed: int) -> str",
+    "step": "def step(self, reply: str) -> Step",
+}
+Kind = TypeVar("Kind")
 
 
 def load_entry(entry: str) -> type[TextEnvironment]:
@@ -25,40 +30,77 @@ def load_entry(entry: str) -> type[TextEnvironment]:
 
     Raises: `ConfigurationError` for one that cannot be imported or used.
     """
-    place, _, name = entry.partition(":")
-    if not place:
+    if not entry.partition(":")[0]:
         raise ConfigurationError(
             f"environment.entry is {entry!r}: {EXPECTED} (python -m miner new-environment NAME "
             "writes one to begin with)"
         )
-    module = imported(place, entry)
+    return _checked(load_class(entry, TextEnvironment, METHODS))
+
+
+def load_class(
+    entry: str, base: type[Kind], methods: Mapping[str, str], setting: str = "environment.entry"
+) -> type[Kind]:
+    """The subclass of `base` that `entry` names; without `:Class`, the only one of its file.
+
+    Args:
+        methods: names of those that it has to have, each with an example of its signature.
+        setting: named in errors.
+
+    Raises: `ConfigurationError` for one that cannot be imported, lacks a method, has senseless
+        `problems` or cannot be made.
+    """
+    place, _, name = entry.partition(":")
+    module = imported(place, entry, setting)
     there = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
-        and issubclass(value, TextEnvironment)
+        and issubclass(value, base)
         and value.__module__ == module.__name__
     ]
-    names = ", ".join(each.__name__ for each in there) or "none"
-    if not name:
-        if len(there) != 1:
-            raise ConfigurationError(
-                f"environment.entry {entry!r} names no class, and there is not one environment in "
-                f"it but {names}: {EXPECTED}"
-            )
-        return _checked(there[0], entry)
-    found = getattr(module, name, None)
+    kind, names = base.__name__, ", ".join(each.__name__ for each in there) or "none"
+    if not name and len(there) != 1:
+        raise ConfigurationError(
+            f"{setting} {entry!r} names no class, and there is not one {kind} in it but {names}: "
+            f"{EXPECTED}"
+        )
+    found = getattr(module, name, None) if name else there[0]
     if found is None:
         raise ConfigurationError(
-            f"environment.entry {entry!r}: there is no {name!r} in {place} (environments in it: "
-            f"{names})"
+            f"{setting} {entry!r}: there is no {name!r} in {place} ({kind} in it: {names})"
         )
-    if not (isinstance(found, type) and issubclass(found, TextEnvironment)):
+    if not (isinstance(found, type) and issubclass(found, base)):
         raise ConfigurationError(
-            f"environment.entry {entry!r} is not an environment: write class "
-            f"{name}(TextEnvironment), with TextEnvironment from miner.environments.own"
+            f"{setting} {entry!r} is no {kind}: write class {name}({kind}), with {kind} from "
+            f"{base.__module__.rpartition('.')[0]}"
         )
-    return _checked(found, entry)
+    _check_made(found, entry, base, methods, setting)
+    return found
+
+
+def _check_made(
+    found: type, entry: str, base: type, methods: Mapping[str, str], setting: str
+) -> None:
+    """Raises: `ConfigurationError`, see `load_class`."""
+    for method, example in methods.items():
+        if getattr(found, method) is getattr(base, method):
+            raise ConfigurationError(
+                f"{setting} {entry!r}: {found.__name__} has no {method}: write {example}"
+            )
+    count = getattr(found, "problems", None)
+    if count is not None and (not isinstance(count, int) or count < 2):
+        raise ConfigurationError(
+            f"{found.__name__}.problems is {count!r}: expected 2 or more, of which some are held "
+            "out, or None"
+        )
+    try:
+        found()
+    except Exception as error:
+        raise ConfigurationError(
+            f"{found.__name__}() cannot be made: {type(error).__name__}: {error}; it is made "
+            "without arguments"
+        ) from error
 
 
 def imported(place: str, entry: str, setting: str = "environment.entry") -> ModuleType:
@@ -135,16 +177,8 @@ def _from_file(path: Path, entry: str, setting: str) -> ModuleType:
     return module
 
 
-def _checked(found: type[TextEnvironment], entry: str) -> type[TextEnvironment]:
-    """Raises: `ConfigurationError` for a class that lacks something, or with senseless numbers."""
-    for method, example in (
-        ("reset", "def reset(self, seed: int) -> str"),
-        ("step", "def step(self, reply: str) -> Step"),
-    ):
-        if getattr(found, method) is getattr(TextEnvironment, method):
-            raise ConfigurationError(
-                f"environment.entry {entry!r}: {found.__name__} has no {method}: write {example}"
-            )
+def _checked(found: type[TextEnvironment]) -> type[TextEnvironment]:
+    """Raises: `ConfigurationError` for a class with senseless numbers."""
     if not isinstance(found.max_turns, int) or found.max_turns < 1:
         raise ConfigurationError(
             f"{found.__name__}.max_turns is {found.max_turns!r}: an episode has one reply at least"
@@ -152,11 +186,6 @@ def _checked(found: type[TextEnvironment], entry: str) -> type[TextEnvironment]:
     if not isinstance(found.seconds, int | float) or not found.seconds > 0:
         raise ConfigurationError(
             f"{found.__name__}.seconds is {found.seconds!r}: expected the longest time of a method"
-        )
-    if found.problems is not None and (not isinstance(found.problems, int) or found.problems < 2):
-        raise ConfigurationError(
-            f"{found.__name__}.problems is {found.problems!r}: expected 2 or more, of which some "
-            "are held out, or None"
         )
     try:
         low, high = found.score_range
@@ -168,11 +197,4 @@ def _checked(found: type[TextEnvironment], entry: str) -> type[TextEnvironment]:
             f"{found.__name__}.score_range is {found.score_range!r}: expected (lowest, highest), "
             "such as (0, 10)"
         )
-    try:
-        found()
-    except Exception as error:
-        raise ConfigurationError(
-            f"{found.__name__}() cannot be made: {type(error).__name__}: {error}; an environment "
-            "is made without arguments"
-        ) from error
     return found

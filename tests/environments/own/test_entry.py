@@ -63,9 +63,9 @@ def test_a_class_in_a_module_is_found() -> None:
     [
         ("1 / 0\n", ":Fine", r"cannot be imported: ZeroDivisionError.*mine.py, line 2"),
         ("import not_there\n", ":Fine", "cannot be imported: ModuleNotFoundError.*not_there"),
-        (WHOLE, ":Other", r"no 'Other' in .*environments in it: Fine"),
+        (WHOLE, ":Other", r"no 'Other' in .*TextEnvironment in it: Fine"),
         (WHOLE, ":Step", r"write class Step\(TextEnvironment\)"),
-        (WHOLE + WHOLE.replace("Fine", "Two"), "", "not one environment in it but Fine, Two"),
+        (WHOLE + WHOLE.replace("Fine", "Two"), "", "not one TextEnvironment in it but Fine, Two"),
         (WHOLE.replace("reset", "begin"), "", "Fine has no reset: write def reset"),
         (WHOLE.replace("step", "go"), "", "Fine has no step: write def step"),
         (WHOLE + "    max_turns = 0\n", "", "max_turns is 0: an episode has one reply at least"),
