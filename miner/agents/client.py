@@ -183,9 +183,11 @@ class SamplerClient:
         )
 
 
-def prompt_texts(prompts: Sequence[Any], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Prompts of a trainer, conversations by the chat template, as texts."""
-    return [maybe_apply_chat_template({"prompt": each}, tokenizer)["prompt"] for each in prompts]
+def prompt_texts(prompts: Sequence[Any], trainer: Any) -> list[str]:
+    """Prompts as texts, conversations by the trainer's chat template and its arguments."""
+    tokenizer, options = trainer.processing_class, trainer.chat_template_kwargs
+    rows = [maybe_apply_chat_template({"prompt": each}, tokenizer, **options) for each in prompts]
+    return [row["prompt"] for row in rows]
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -38,8 +38,7 @@ def legacy_rollout(func: Rollout) -> Rollout:
         training = trainer.model.training
         group = trainer.num_generations if training else trainer.num_generations_eval
         asked = _once_each(prompts, group)
-        tokenizer = trainer.processing_class
-        columns = func(prompt_texts(asked, tokenizer), trainer.args, tokenizer)
+        columns = func(prompt_texts(asked, trainer), trainer.args, trainer.processing_class)
         ids = columns.get("prompt_ids") or []
         if group > 1 and len(ids) == len(asked):
             columns = {**columns, "prompt_ids": [row for row in ids for _ in range(group)]}

@@ -5,6 +5,7 @@ TRL keeps in step; without vLLM the trained model itself generates, by continuou
 """
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import trl
@@ -25,6 +26,9 @@ from miner.inference.transformers.sampler import TransformersSampler
 
 log = logging.getLogger(__name__)
 
+HONOURED = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p", "max_tokens", "stop")
+"""Keys of `generation_kwargs`, by vLLM's names, that clients can be asked for."""
+
 
 class GRPOTrainer(trl.GRPOTrainer):
     """See TRL's; `environment` takes the place of `rollout_func`.
@@ -32,7 +36,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     With an environment, `args.use_vllm` means a vLLM server: `args.vllm_mode`, which is "colocate"
     by default, is set to "server" before TRL would load a second engine.
 
-    Raises: `ConfigurationError` for an environment together with a rollout function.
+    Raises: `ConfigurationError` for an environment together with a rollout function, and for
+        `args.generation_kwargs` that its client cannot be asked for.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class GRPOTrainer(trl.GRPOTrainer):
             if kwargs.get("rollout_func") is not None:
                 raise ConfigurationError("environment and rollout_func exclude each other")
             kwargs["rollout_func"] = EnvironmentRollout(environment)
+            if args is not None:
+                config_of(args)  # raises before a model is loaded
             if args is not None and args.use_vllm and args.vllm_mode != "server":
                 log.warning("environment: vllm_mode is set to 'server' (was %r)", args.vllm_mode)
                 args.vllm_mode = "server"
@@ -72,7 +79,7 @@ class EnvironmentRollout:
         if self._sampler is not None:
             self._sampler.invalidate()  # the weights may have changed
         tokenizer = trainer.processing_class
-        texts = prompt_texts(prompts, tokenizer)
+        texts = prompt_texts(prompts, trainer)
         made = self._environment.generate(client, config_of(trainer.args), texts)
         if len(made) != len(prompts):
             raise ConfigurationError(
@@ -112,10 +119,24 @@ class EnvironmentRollout:
         )
 
 
-def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
-    """Sampling parameters by the trainer's arguments; each prompt comes as often as needed."""
+def config_of(args: trl.GRPOConfig, **overrides: Any) -> VLLMClientGenerationConfig:
+    """Sampling parameters by the trainer's arguments; each prompt comes as often as needed.
+
+    `args.generation_kwargs` come before other arguments, as in TRL, and `overrides` before both.
+    Raises: `ConfigurationError` for keys of these that are not among `HONOURED`.
+    """
+    given: Any = args.generation_kwargs or {}  # a JSON text has become a dictionary by now
+    more = {**given, **overrides}
+    if unknown := sorted(more.keys() - set(HONOURED)):
+        raise ConfigurationError(
+            f"{unknown[0]}={more[unknown[0]]!r} among the parameters of generation would be "
+            f"ignored: expected {', '.join(HONOURED)}, or vllm_structured_outputs_regex in "
+            "GRPOConfig"
+        )
+    if isinstance(more.get("stop"), str):
+        more["stop"] = [more["stop"]]
     plain = VLLMClientGenerationConfig()
-    return VLLMClientGenerationConfig(
+    config = VLLMClientGenerationConfig(
         n=1,
         repetition_penalty=args.repetition_penalty,
         temperature=args.temperature,
@@ -123,4 +144,6 @@ def config_of(args: trl.GRPOConfig) -> VLLMClientGenerationConfig:
         top_k=args.top_k or -1,
         min_p=args.min_p or 0.0,
         max_tokens=args.max_completion_length or plain.max_tokens,
+        guided_decoding_regex=args.vllm_structured_outputs_regex,
     )
+    return replace(config, **more)

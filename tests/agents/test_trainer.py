@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from miner.agents.client import (
     SamplerClient,
     VLLMClientGenerationConfig,
     prompt_ids,
+    prompt_texts,
 )
 from miner.agents.completions import Completions
-from miner.agents.trainer import EnvironmentRollout
+from miner.agents.trainer import EnvironmentRollout, config_of
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.inference.transformers.sampler import TransformersSampler
@@ -59,7 +61,7 @@ class Recording(Environment):
         prompts: Sequence[str],
     ) -> list[list[int]]:  # fmt: skip
         made = super().generate(vllm_client, generation_config, prompts)
-        self.prompts, self.made = list(prompts), made
+        self.prompts, self.made, self.config = list(prompts), made, generation_config
         return made
 
 
@@ -130,6 +132,32 @@ def test_lists_without_logprobs_are_refused_where_vllm_needs_them(tmp_path: Path
     there.use_vllm = True
     with pytest.raises(ConfigurationError, match=r"Plain.generate returned lists without"):
         there.rollout_func(["12 "] * 2, there)
+
+
+def test_parameters_of_generation_reach_the_environment(tmp_path: Path) -> None:
+    environment = Recording()
+    args = config(tmp_path, generation_kwargs={"stop": "9", "max_tokens": 3})
+    trainer(tmp_path, environment=environment, args=args).train()
+    assert (environment.config.stop, environment.config.max_tokens) == (["9"], 3)
+    regex = config(tmp_path, vllm_structured_outputs_regex="[ab]+", top_p=0.5)
+    made = config_of(regex, stop=["a", "b"])
+    assert (made.guided_decoding_regex, made.stop, made.top_p) == ("[ab]+", ["a", "b"], 0.5)
+
+
+@pytest.mark.parametrize("ignored", ["seed", "n", "structured_outputs", "stop_strings"])
+def test_parameters_of_generation_that_would_be_ignored_are_refused(
+    tmp_path: Path, ignored: str
+) -> None:
+    args = config(tmp_path, use_vllm=True, generation_kwargs={"top_p": 0.9, ignored: 2})
+    with pytest.raises(ConfigurationError, match=rf"^{ignored}=2 .*would be ignored"):
+        trainer(tmp_path, environment=Environment(), args=args)
+
+
+def test_prompts_are_rendered_with_the_arguments_of_the_template() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}{{ mark }}"
+    there = SimpleNamespace(processing_class=tokenizer, chat_template_kwargs={"mark": "!"})
+    assert prompt_texts([[{"role": "user", "content": "a"}], "b"], there) == ["a!", "b"]
 
 
 def test_with_an_environment_vllm_is_a_server(
