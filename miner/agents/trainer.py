@@ -74,7 +74,10 @@ class EnvironmentRollout:
         self._sampler: TransformersSampler | None = None
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any] | None]:
-        """Prompts, completions, logprobs and masks, one of each per prompt."""
+        """Prompts, completions, logprobs and masks, one of each per prompt.
+
+        Plain lists have no logprobs: TRL's correction by them is then switched off.
+        """
         client = self._client = self._client or self._make_client(trainer)
         if self._sampler is not None:
             self._sampler.invalidate()  # the weights may have changed
@@ -93,12 +96,14 @@ class EnvironmentRollout:
                 "logprobs": made.logprobs,
                 "env_mask": made.masks,
             }
-        if trainer.use_vllm and trainer.args.vllm_importance_sampling_correction:
-            raise ConfigurationError(
-                f"{type(self._environment).__name__}.generate returned lists without "
-                "log-probabilities, which vllm_importance_sampling_correction needs: return the "
-                "client's `Completions`, or set it to False in GRPOConfig"
+        if trainer.use_vllm and trainer.vllm_importance_sampling_correction:
+            log.warning(
+                "%s.generate returned lists without log-probabilities: "
+                "vllm_importance_sampling_correction is switched off; return the client's "
+                "`Completions` to keep it",
+                type(self._environment).__name__,
             )
+            trainer.vllm_importance_sampling_correction = False  # read after each rollout
         return {
             "prompt_ids": [prompt_ids(tokenizer, text) for text in texts],
             "completion_ids": [list(ids) for ids in made],

@@ -122,16 +122,26 @@ def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, environment=Environment(), rollout_func=lambda prompts, trainer: {})
 
 
-def test_lists_without_logprobs_are_refused_where_vllm_needs_them(tmp_path: Path) -> None:
+def test_lists_without_logprobs_are_trained_under_vllms_defaults(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TRL's trainer itself takes the step: it would subtract the missing log-probabilities."""
+
     class Plain(Environment):
         def generate(self, *given: Any, **named: Any) -> list[list[int]]:
             return [list(ids) for ids in super().generate(*given, **named)]
 
     there = trainer(tmp_path, environment=Plain())
-    there.train()  # without vLLM nothing needs them
-    there.use_vllm = True
-    with pytest.raises(ConfigurationError, match=r"Plain.generate returned lists without"):
-        there.rollout_func(["12 "] * 2, there)
+    there.train()  # without vLLM nothing needs them; the client is made
+    assert there.vllm_importance_sampling_correction
+    there.use_vllm, there._last_loaded_step = True, -1
+    there.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+    there.args.max_steps = 2  # the second one has no correction left to switch off
+    before = {name: value.clone() for name, value in there.model.named_parameters()}
+    there.train()
+    assert not there.vllm_importance_sampling_correction
+    assert caplog.text.count("Plain.generate returned lists without log-probabilities") == 1
+    assert any(not torch.equal(before[n], v) for n, v in there.model.named_parameters())
 
 
 def test_parameters_of_generation_reach_the_environment(tmp_path: Path) -> None:
