@@ -7,7 +7,7 @@ from miner.agents.client import VLLMClient, VLLMClientGenerationConfig
 from miner.agents.completions import Completions
 from miner.agents.environment import CodeAgentEnvironment, Environment
 from miner.agents.executers import E2BExecuter, LocalExecuter
-from miner.agents.legacy import legacy_rollout
+from miner.agents.legacy import generate_rollout_completions, legacy_rollout
 from miner.agents.trainer import GRPOTrainer
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "LocalExecuter",
     "VLLMClient",
     "VLLMClientGenerationConfig",
+    "generate_rollout_completions",
     "legacy_rollout",
 ]

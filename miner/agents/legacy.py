@@ -1,14 +1,20 @@
-"""Rollout functions of TRL's first OpenEnv integration, for today's trainer."""
+"""TRL's first OpenEnv integrations, for today's trainer: rollout functions and their helper."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from miner.agents.client import prompt_texts
+from miner.agents.environment import Environment
+from miner.agents.trainer import EnvironmentRollout, config_of
 from miner.config.errors import ConfigurationError
 
 NEEDED = ("prompt_ids", "completion_ids", "logprobs")
 Rollout = Callable[..., dict[str, list[Any]]]
+
+_engines: WeakKeyDictionary[Any, EnvironmentRollout] = WeakKeyDictionary()
+"""By trainer."""
 
 
 def legacy_rollout(func: Rollout) -> Rollout:
@@ -71,3 +77,42 @@ def checked(columns: dict[str, list[Any]], count: int, name: str) -> dict[str, l
                 "for each is expected"
             )
     return columns
+
+
+def generate_rollout_completions(
+    trainer: Any,
+    prompts: Sequence[Any],
+    *,
+    generation_overrides: Mapping[str, Any] | None = None,
+    as_chat: bool | None = None,
+) -> list[dict[str, Any]]:
+    """TRL's former helper of rollout functions: a completion of each prompt, in their order.
+
+    Args:
+        trainer: with `use_vllm` its vLLM server samples, else its model itself.
+        prompts: texts, taken as they are, and conversations, by the chat template.
+        generation_overrides: of this call, by the names in `miner.agents.trainer.HONOURED`.
+        as_chat: True makes a text one user message.
+
+    Returns: per prompt `prompt_ids`, `completion_ids`, `logprobs` (one per completion id) and
+        `text` (without special tokens).
+    Raises: `ConfigurationError`, `SamplerError`, `EngineLostError`.
+    """
+    engine = _engines.setdefault(trainer, EnvironmentRollout(Environment()))
+    config = config_of(trainer.args, **(generation_overrides or {}))
+    asked = [
+        [{"role": "user", "content": each}] if as_chat and isinstance(each, str) else each
+        for each in prompts
+    ]
+    tokenizer = trainer.processing_class
+    made = engine.client(trainer).generate(prompts=prompt_texts(asked, trainer), **vars(config))
+    rows = zip(made.prompt_ids, made, made.logprobs, strict=True)
+    return [
+        {
+            "prompt_ids": prompt,
+            "completion_ids": ids,
+            "logprobs": logprobs,
+            "text": tokenizer.decode(ids, skip_special_tokens=True),
+        }
+        for prompt, ids, logprobs in rows
+    ]

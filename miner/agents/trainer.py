@@ -5,6 +5,7 @@ TRL keeps in step; without vLLM the trained model itself generates, by continuou
 """
 
 import logging
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -72,18 +73,17 @@ class EnvironmentRollout:
         self._environment = environment
         self._client: Client | None = None
         self._sampler: TransformersSampler | None = None
+        self._making = threading.Lock()
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any] | None]:
         """Prompts, completions, logprobs and masks, one of each per prompt.
 
         Plain lists have no logprobs: TRL's correction by them is then switched off.
         """
-        client = self._client = self._client or self._make_client(trainer)
-        if self._sampler is not None:
-            self._sampler.invalidate()  # the weights may have changed
         tokenizer = trainer.processing_class
         texts = prompt_texts(prompts, trainer)
-        made = self._environment.generate(client, config_of(trainer.args), texts)
+        client, config = self.client(trainer), config_of(trainer.args)
+        made = self._environment.generate(client, config, texts)
         if len(made) != len(prompts):
             raise ConfigurationError(
                 f"{type(self._environment).__name__}.generate returned {len(made)} completions for "
@@ -110,12 +110,28 @@ class EnvironmentRollout:
             "logprobs": None,
         }
 
+    def client(self, trainer: Any) -> Client:
+        """The client of the engine that samples for `trainer`; from any thread.
+
+        Raises: `ConfigurationError` for vLLM within the trainer, `EngineLostError`.
+        """
+        with self._making:
+            self._client = self._client or self._make_client(trainer)
+        if self._sampler is not None:
+            self._sampler.invalidate()  # the weights may have changed
+        return self._client
+
     def _make_client(self, trainer: Any) -> Client:
         args = trainer.args
         if not args.use_vllm:
             model = trainer.accelerator.unwrap_model(trainer.model)
             self._sampler = TransformersSampler(model, trainer.processing_class, seed=args.seed)
             return SamplerClient(self._sampler, trainer.processing_class, BackgroundLoop("agent"))
+        if args.vllm_mode != "server":
+            raise ConfigurationError(
+                f"vllm_mode={args.vllm_mode!r}: no client reaches an engine within TRL's trainer; "
+                "start `vllm serve` and set vllm_mode='server' in GRPOConfig"
+            )
         return VLLMClient(
             args.vllm_server_base_url,
             args.vllm_server_host,

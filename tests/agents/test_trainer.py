@@ -12,7 +12,13 @@ from datasets import Dataset
 from tokenizers.processors import TemplateProcessing
 from trl import GRPOConfig
 
-from miner.agents import CodeAgentEnvironment, Environment, GRPOTrainer, legacy_rollout
+from miner.agents import (
+    CodeAgentEnvironment,
+    Environment,
+    GRPOTrainer,
+    generate_rollout_completions,
+    legacy_rollout,
+)
 from miner.agents.client import (
     Client,
     SamplerClient,
@@ -279,3 +285,45 @@ def test_what_a_rollout_function_returns_is_checked(columns: Any, words: str) ->
 def test_a_function_of_no_known_form_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="takes 1 arguments"):
         legacy_rollout(lambda prompts: {})
+
+
+@torch.no_grad()
+def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Path) -> None:
+    def rollout_func(prompts, trainer):  # type: ignore[no-untyped-def]
+        rows = generate_rollout_completions(trainer, prompts)
+        return {key: [row[key] for row in rows] for key in rows[0]}
+
+    seen: list[str] = []
+
+    def reward(completions, text, **_):  # type: ignore[no-untyped-def]
+        seen.extend(text)
+        assert text == completions
+        return [float(len(each)) for each in text]
+
+    there = trainer(tmp_path, rollout_func=legacy_rollout(rollout_func), reward_funcs=reward)
+    with torch.enable_grad():
+        there.train()
+    assert len(seen) == 4
+    chat = [{"role": "user", "content": "12 "}]
+    overrides = {"max_tokens": 3, "temperature": 0.7}
+    plain, *chats = generate_rollout_completions(
+        there, ["12 ", chat], generation_overrides=overrides
+    ) + generate_rollout_completions(there, ["12 "], as_chat=True)
+    tokenizer = there.processing_class
+    rendered = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    assert [row["prompt_ids"] for row in chats] == [tokenizer(rendered)["input_ids"]] * 2
+    ids = plain["completion_ids"]
+    assert (plain["prompt_ids"], len(ids) <= 3) == (tokenizer("12 ")["input_ids"], True)
+    logits = there.model(torch.tensor([plain["prompt_ids"] + ids])).logits[0, -len(ids) - 1 : -1]
+    expected = (logits / 0.7).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+    assert plain["logprobs"] == pytest.approx(expected.tolist(), abs=1e-4)
+    assert plain["text"] == tokenizer.decode(ids, skip_special_tokens=True)
+    with pytest.raises(ConfigurationError, match=r"^logprobs=5 .*would be ignored"):
+        generate_rollout_completions(there, ["12 "], generation_overrides={"logprobs": 5})
+
+
+def test_an_engine_within_trls_trainer_cannot_be_asked(tmp_path: Path) -> None:
+    there = trainer(tmp_path)
+    there.args.use_vllm = True
+    with pytest.raises(ConfigurationError, match=r"vllm_mode='colocate'.*set vllm_mode='server'"):
+        generate_rollout_completions(there, ["12 "])
