@@ -19,12 +19,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from entrypoint.console import mask_url
 from entrypoint.exit_status import ExitStatus, Failure
-from miner.config.contract import SERVERS_VARIABLE, mounted_datasets, split_server_urls
+from miner.config.contract import (
+    FROM_SCRATCH_HOURS,
+    SERVERS_VARIABLE,
+    SWE_HOURS,
+    TRAINING_HOURS,
+    mounted_datasets,
+    split_server_urls,
+)
 
 UNDER_ONE_HOUR_SECONDS = 30 * 60.0  # planned when the tournament gives 0: some time below one hour
 EXPECTED_TASK_TYPE = "EnvTask"
 EXPECTED_FILE_FORMAT = "s3"
 LONGEST_HOURS = 24.0 * 31
+KNOWN_HOURS = (TRAINING_HOURS, SWE_HOURS, FROM_SCRATCH_HOURS)
 
 
 class Job(BaseModel):
@@ -144,8 +152,9 @@ def parse_invocation(
 def plan_hours(text: str) -> tuple[float, str]:
     """`--hours-to-complete` -> (seconds to plan for, the line that explains them).
 
-    A whole number may be the truncated one of a longer task, so it is a lower bound of the time
-    until the kill; 0 means anything below one hour. Raises: `Failure` (ARGUMENTS).
+    A number without a decimal point may be a truncated one: it is planned for the shortest task of
+    the tournament that it may be. The folder is uploaded after a kill too, so that a shorter one
+    loses the last stretch alone. 0 means anything below one hour. Raises: `Failure` (ARGUMENTS).
     """
     try:
         hours = float(text)
@@ -163,10 +172,11 @@ def plan_hours(text: str) -> tuple[float, str]:
             f"hours given as 0, that is under one hour: planned for {minutes:.0f} minutes; better "
             "models are published as they come, so an earlier kill loses only the last stretch"
         )
-    if hours == int(hours):
-        return hours * 3600, (
-            f"{hours:g} h given; a whole number may be truncated (the kill may come up to an hour "
-            f"later): planned for {hours:g} h"
+    if text.strip().isdigit():
+        likely = min((known for known in KNOWN_HOURS if int(known) == hours), default=hours)
+        return likely * 3600, (
+            f"{hours:g} h given, which may be truncated: planned for {likely:g} h; write "
+            f"{hours:.1f} for exactly that"
         )
     return hours * 3600, f"{hours:g} h given: planned for {hours:g} h"
 

@@ -123,7 +123,7 @@ class EpisodeTrainer(TreeTrainer):
         self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
         decode = kwargs["processing_class"].batch_decode
-        self._token_log = TokenLog(tokens, decode) if tokens else None
+        self._token_log = TokenLog(tokens, decode) if tokens and tokens.keep else None
 
     def learn_from(
         self,

@@ -20,7 +20,8 @@ that takes no trees learns one reply, drawn.
 import itertools
 import math
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from miner.config.settings import RewardSettings
@@ -37,8 +38,15 @@ NEAR = 1.0
 """Nats from the targets below which a policy gives legal replies: eight equally likely ones are two
 away from the best of them, and a form of reply that it does not know is several."""
 
+MISTAKES = 0.2
+"""Share of guided positions at which a move is picked that was legal before, where there is one: a
+policy that plays greedily repeats such a move until the episode is lost, if it has never seen what
+comes after the first."""
+
 UNIT = 0.05
 """Chance to win that is an advantage of 1: about what a move at random gives away."""
+
+_NUMBER = re.compile(r"\d+")
 
 Encode = Callable[[str], tuple[int, ...]]
 
@@ -153,8 +161,9 @@ class AllMoves:
         """Pick the replies of some episodes, which then cost no sampling.
 
         Such an episode mixes the critic's best moves with random ones, in a proportion that is
-        drawn for it: positions that a policy which still plays badly would not reach. Nothing is
-        learned from what is picked; as everywhere, all legal moves of each position are.
+        drawn for it: positions that a policy which still plays badly would not reach. Some moves
+        are no longer legal, and are followed by one that is. Nothing is learned from what is
+        picked; as everywhere, all legal moves of each position are.
 
         Args:
             share: of the episodes that begin now.
@@ -166,17 +175,33 @@ class AllMoves:
             if rng.random() >= share():
                 return None
             random_moves = rng.random()
+            legal: Mapping[str, float] = {}
+            known: dict[str, float] = {}
 
             def pick(shown: Sequence[Message]) -> str | None:
+                nonlocal legal
                 values = self._critic.values(shown, task)
-                if not values:
+                if values:
+                    legal = values
+                    known.update(values)
+                    gone = _no_longer_read(known, legal)
+                    if gone and rng.random() < MISTAKES:
+                        return rng.choice(gone)
+                if not legal:  # after a mistake the position is the one shown before
                     return None
-                best = max(values, key=lambda reply: values[reply])
-                return rng.choice(list(values)) if rng.random() < random_moves else best
+                best = max(legal, key=lambda reply: legal[reply])
+                return rng.choice(list(legal)) if rng.random() < random_moves else best
 
             return pick
 
         return of
+
+
+def _no_longer_read(known: Iterable[str], legal: Iterable[str]) -> list[str]:
+    """Replies of `known` that no parser reads as one of `legal`, whose ids are their last numbers:
+    any number of a reply counts that is an id."""
+    ids = {_NUMBER.findall(reply)[-1] for reply in legal}
+    return [reply for reply in known if ids.isdisjoint(_NUMBER.findall(reply))]
 
 
 def target(values: Mapping[str, float], tau: float) -> dict[str, float]:

@@ -64,12 +64,16 @@ def test_dataset_type_without_games_is_explained(text: str) -> None:
         ("0", 1800, "under one hour: planned for 30 minutes"),
         ("0.0", 1800, "under one hour"),
         ("0.25", 900, "planned for 0.25 h"),
-        ("1", 3600, "may be truncated"),
-        ("3.0", 10800, "may be truncated"),
+        ("1", 5400, "may be truncated: planned for 1.5 h"),  # no task is shorter
+        ("2", 9000, "may be truncated: planned for 2.5 h"),
+        ("4", 14400, "may be truncated: planned for 4 h"),
+        ("1.0", 3600, "1 h given: planned for 1 h"),
         ("1.5", 5400, "1.5 h given: planned for 1.5 h"),
     ],
 )
-def test_hours_are_planned_conservatively(given: str, seconds: float, words: str) -> None:
+def test_hours_are_planned_for_the_shortest_task_that_they_may_be(
+    given: str, seconds: float, words: str
+) -> None:
     planned, note = plan_hours(given)
     assert planned == seconds
     assert words in note

@@ -22,9 +22,9 @@ def encode(reply: str) -> tuple[int, ...]:
     return (100 + int(reply), EOS)
 
 
-def all_moves(tau: float = 0.05, targets: float = 1.0) -> AllMoves:
+def all_moves(tau: float = 0.05, targets: float = 1.0, *, named: bool = False) -> AllMoves:
     reward = RewardSettings(tau=tau, targets=targets, invalid_reply_penalty=PENALTY)
-    return AllMoves(GoofspielCritic(tau), encode, reward)
+    return AllMoves(GoofspielCritic(tau, named=named), encode, reward)
 
 
 def played(*replies: str, valid: tuple[bool, ...], texts: tuple[str, ...]) -> Trajectory:
@@ -175,9 +175,39 @@ def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None
     values = GoofspielCritic(0.05).values([user(LATER)], SEATS[0])
     assert values is not None
     best = max(values, key=lambda reply: values[reply])
-    share = sum(later == best for _, later in guided) / len(guided)
+    legal = [later for _, later in guided if later in values]
+    share = sum(later == best for later in legal) / len(legal)
     assert 0.65 < share < 0.85  # always best where half of the moves are, else one of two at random
     assert len({first for first, _ in guided}) == 6
+
+
+def test_a_guide_makes_mistakes_that_were_legal_before_and_mends_them() -> None:
+    guide, values = all_moves().guide(lambda: 1.0), GoofspielCritic(0.05)
+    first, later = (values.values([user(text)], SEATS[0]) for text in (FIRST, LATER))
+    assert first is not None
+    assert later is not None
+    mistakes = 0
+    for _ in range(300):
+        pick = guide(TASK)
+        assert pick is not None
+        assert pick([user(FIRST)]) in first
+        reply = pick([user(LATER)])
+        if reply not in later:
+            mistakes += 1
+            assert reply in first
+            assert pick([user("that is not a legal action")]) in later
+    assert 0.13 < mistakes / 300 < 0.27
+
+
+def test_a_named_move_whose_number_is_another_moves_id_is_no_mistake() -> None:
+    """Hand 2 and 6, ids 1 and 5: `Bid: 1` and `Bid: 5` are read as those of cards 2 and 6."""
+    pick = all_moves(named=True).guide(lambda: 1.0)(TASK)
+    mistakes = set()
+    for _ in range(300):
+        assert pick is not None
+        pick([user(FIRST)])
+        mistakes.add(pick([user(LATER)]))
+    assert mistakes == {"Bid: 2\n1", "Bid: 6\n5", "Bid: 3\n2", "Bid: 4\n3"}
 
 
 def test_a_guide_leaves_what_it_cannot_read_to_the_policy() -> None:
