@@ -10,6 +10,7 @@ from entrypoint.layout import Topology
 from entrypoint.model_facts import ModelFacts
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.workload import workload
+from miner.config.channel_facts import FACTS
 from miner.config.settings import Settings
 
 START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
@@ -21,6 +22,8 @@ CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
 MOST_OF_BASE = 0.08  # of the time, for the base's evaluation on GPUs; more games see more
+LEAST_GATED = 64  # held-out games of each game all the same: in fewer the gate sees no gain of 0.1
+LEAST_HELD_OUT = 20
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
 
 
@@ -65,7 +68,7 @@ def run_cost(
     Args:
         seconds: from the container's start to the trainer's end.
         episodes: held-out games that the user has set; None: as the settings say, or as many as
-            `MOST_OF_BASE` has room for, where an engine holds few games of a large model.
+            `MOST_OF_BASE` has room for and a gate needs, where an engine holds few games.
     """
     shape, rollout = facts.shape, settings.rollout
     work = workload(settings).within(topology.episode_tokens)
@@ -74,7 +77,9 @@ def run_cost(
     evaluation = rollout_seconds(topology, shape, hardware, played, work)
     room = MOST_OF_BASE * seconds
     if episodes is None and topology.layout != "cpu" and evaluation > room:
-        played = 2 * max(1, int(played * room / evaluation / 2))  # both seats
+        duels = FACTS[settings.environment.channel].duels
+        least = LEAST_GATED * len(set(settings.environment.games)) if duels else LEAST_HELD_OUT
+        played = min(played, max(least, 2 * int(played * room / evaluation / 2)))  # both seats
         evaluation = rollout_seconds(topology, shape, hardware, played, work)
     publication = facts.weight_bytes / PUBLISH_BYTES
     start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES

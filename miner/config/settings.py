@@ -268,12 +268,12 @@ class Settings(Section):
         for name, entry, channel in (
             ("entry", self.environment.entry, "own"),
             ("code_agent.entry", self.environment.code_agent.entry, "code_agent"),
+            ("code_agent.tools_script", self.environment.code_agent.tools_script, "code_agent"),
         ):
             if entry and self.environment.channel != channel:
-                raise ValueError(
-                    f"environment.{name}={entry!r} is played by environment.channel={channel!r} "
-                    f"alone, not by {self.environment.channel!r}: set it"
-                )
+                why = f"is played by environment.channel={channel!r} alone, not by"
+                found = self.environment.channel
+                raise ValueError(f"environment.{name}={entry!r} {why} {found!r}: set it")
         if self.rollout.group_size == 1 and credit != "all_moves":
             raise ValueError(
                 "rollout.group_size=1 leaves nothing to compare an episode with: set it to 2 or "

@@ -100,8 +100,7 @@ class TrainingProgress(_Shown):
 
 class EvaluationProgress(_Shown):
     """Shows the episodes of an evaluation as they are decided. The first of those that are played
-    at once say nothing of the time that is left: they are the shortest, and the others are under
-    way.
+    at once give no estimate of the time left: they are the shortest, and the others are under way.
 
     Plain output is one line for each tenth of the list:
     `episodes 50/250 score 0.91 invalid replies 3 excluded 0 eta 0:00:12`.

@@ -198,7 +198,9 @@ class HeldOut(TrainerCallback):
         with self._schedule.measured("publication"):
             failure = self._publish(score, last)
         if failure:
-            self._note(f"step {candidate.step} is not published, what lies there stays: {failure}")
+            self._note(
+                f"step {candidate.step} is not published, the published model stays: {failure}"
+            )
         return not failure
 
     def _measured(self) -> EvaluationResult:

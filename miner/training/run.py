@@ -61,7 +61,7 @@ from miner.training.supervised import Supervised, likelihood, recorded_rows
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
 
 SWITCH_SECONDS = 2e-4
-"""Until a thread that computes in Python lets another one go on."""
+"""Until a thread that computes in Python yields to another."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def test_the_fraction_is_the_further_of_steps_and_time():
     assert schedule.fraction(10) == 1.0
 
 
-def test_the_time_left_is_that_of_steps_alone_or_of_the_limit(tmp_path):
+def test_the_time_left_does_not_count_the_bases_evaluation(tmp_path):
     clock = Clock()
     schedule = Schedule(max_steps=10, clock=clock)
     assert schedule.seconds_left(0) is None

@@ -181,7 +181,7 @@ def test_a_share_of_the_episodes_is_guided_by_best_and_by_random_moves() -> None
     assert len({first for first, _ in guided}) == 6
 
 
-def test_a_guide_makes_mistakes_that_were_legal_before_and_mends_them() -> None:
+def test_a_guide_makes_mistakes_that_were_legal_before_and_corrects_them() -> None:
     guide, values = all_moves().guide(lambda: 1.0), GoofspielCritic(0.05)
     first, later = (values.values([user(text)], SEATS[0]) for text in (FIRST, LATER))
     assert first is not None

@@ -106,7 +106,7 @@ def test_a_disk_that_refuses_a_model_costs_no_training(tmp_path):
     world.publisher.failures = iter(["no space left"])
     world.held_out.consider(10)
     assert (world.held_out.best.step, world.publisher.steps) == (0, [])
-    assert "step 10 is not published, what lies there stays: no space left" in world.notes
+    assert "step 10 is not published, the published model stays: no space left" in world.notes
     world.held_out.consider(20)
     assert world.publisher.steps == [(20, 1.0, 40)]
     published = [(record.step, record.published) for record in world.records()]

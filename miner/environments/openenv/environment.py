@@ -198,15 +198,18 @@ class OpenEnvEnvironment(OnServer):
             pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def _opened(self) -> ObservationData:
-        """The observation of the opening action, which is no turn and whose reward is nobody's."""
+        """The observation of the opening action: no turn, and its reward is not counted."""
         assert self._session is not None
         opening = self._settings.opening
         try:
-            return await self._session.step(opening)
+            got = await self._session.step(opening)
         except RefusedAction as refusal:
             raise ConfigurationError(
                 f"{self.server} refuses environment.openenv.opening={opening}: {refusal}"
             ) from refusal
+        if got.done:
+            raise ConfigurationError(f"environment.openenv.opening={opening} ends the episode")
+        return got
 
     async def _leave(self) -> None:
         session, self._session = self._session, None
