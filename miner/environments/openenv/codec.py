@@ -25,7 +25,9 @@ JSON_REPLIES: Final = "json"
 _OPEN_FIELDS: Final = frozenset({"metadata"})
 """OpenEnv gives them to every action and observation, for anything."""
 
-_FENCED = re.compile(r"```\w*\n(.*?)\n```", re.DOTALL)
+_FENCED = re.compile(
+    r"^```(?:json)?[ \t]*\r?\n(.*?)\s*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
 _NUMBER = re.compile(r"(?<!\d)-?\d{1,12}(?!\d)")
 _SAMPLES: Final[Json] = {
     "string": "a", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {},

@@ -50,7 +50,8 @@ def test_replies_may_be_json() -> None:
     assert spoken.action('{"x": 1, "y": "up"}', {}) == {"x": 1, "y": "up"}
     assert spoken.action(spoken.dull({}, 0), {}) == {"x": 0, "y": "up"}
     fence = '```json\n{"x": 1,\n"y": "```"}\n```'
-    for reply in (fence, f"I go there:\n{fence}\nDone."):
+    for reply in (fence, f"I go there:\n{fence}\nDone.", fence[:-4] + "```",
+                  fence.replace("json\n", "JSON \r\n")):  # fmt: skip
         assert spoken.action(reply, {}) == {"x": 1, "y": "```"}
     for reply in ("x", "[1]", "[" * 100_000, "```json\nx\n```"):
         with pytest.raises(InvalidReply, match="JSON"):

@@ -94,10 +94,19 @@ async def test_the_answer_to_an_opening_action_is_shown_first_and_has_no_reward(
     assert episode.score == 1.0
 
 
-async def test_an_opening_action_that_the_server_refuses_ends_the_source() -> None:
-    double = Double(lambda kind, *_: error("VALIDATION_ERROR") if kind == "step" else observation())
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (error("VALIDATION_ERROR"), r"refuses environment\.openenv\.opening"),
+        (observation(done=True), r"environment\.openenv\.opening=.* ends the episode"),
+    ],
+)
+async def test_an_opening_action_that_cannot_begin_an_episode_ends_the_source(
+    answer: dict[str, Any], says: str
+) -> None:
+    double = Double(lambda kind, *_: answer if kind == "step" else observation())
     async with serving(double), source_of(double, opening=ASK) as source:
         for _ in range(2):
-            with pytest.raises(ConfigurationError, match=r"refuses environment\.openenv\.opening"):
+            with pytest.raises(ConfigurationError, match=says):
                 await played(source)
     assert double.connections == 1
