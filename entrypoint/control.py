@@ -90,7 +90,11 @@ class SupervisorControl:
         *arguments: object,
         unless: int | None = None,
     ) -> Any:
-        """Call it; `unless` is the fault by which the program is already as it is to be."""
+        """Call it.
+
+        Args:
+            unless: fault that means that nothing has to be done.
+        """
         try:
             return method(f"{GROUP}:{program}", *arguments)
         except xmlrpc.client.Fault as fault:

@@ -171,7 +171,12 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     )
     seconds = plan.trainer_ends_at - plan.started_at
     cost = run_cost(
-        *(wanted.settings, topology, facts, hardware, seconds), episodes=wanted.held_out_by_hand
+        wanted.settings,
+        topology,
+        facts,
+        hardware,
+        seconds,
+        episodes=wanted.held_out_by_hand,
     )
     return Prepared(
         invocation=invocation,

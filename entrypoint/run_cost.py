@@ -77,9 +77,7 @@ def run_cost(
     evaluation = rollout_seconds(topology, shape, hardware, played, work)
     room = MOST_OF_BASE * seconds
     if episodes is None and topology.layout != "cpu" and evaluation > room:
-        duels = FACTS[settings.environment.channel].duels
-        least = LEAST_GATED * len(set(settings.environment.games)) if duels else LEAST_HELD_OUT
-        played = min(played, max(least, 2 * int(played * room / evaluation / 2)))  # both seats
+        played = _fewer(settings, room / evaluation)
         evaluation = rollout_seconds(topology, shape, hardware, played, work)
     publication = facts.weight_bytes / PUBLISH_BYTES
     start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES
@@ -117,3 +115,10 @@ def run_cost(
         taught_steps=round(taught_steps),
         every_steps=every,
     )
+
+
+def _fewer(settings: Settings, share: float) -> int:
+    """Held-out games, about this share of those that are set, in both seats."""
+    played, duels = settings.evaluation.episodes, FACTS[settings.environment.channel].duels
+    least = LEAST_GATED * len(set(settings.environment.games)) if duels else LEAST_HELD_OUT
+    return min(played, max(least, 2 * int(played * share / 2)))

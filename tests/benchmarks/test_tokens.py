@@ -7,19 +7,18 @@ from benchmarks.tokens import counts
 from miner.learning.forest import Row
 
 
-def made_step(groups: int, beginning: int = 10, end: int = 6) -> Step:
-    """Groups of two environments: every row has a beginning of its environment and its own end."""
+def made_step() -> Step:
+    """A group of each of two environments: every row has its environment's ten tokens first, and
+    then six others."""
     rows = {}
-    for number in range(groups * GROUP):
-        own = np.arange(end) + 100 * (number + 1)
-        ids = np.concatenate([np.full(beginning, number // GROUP % 2), own])
-        rows[number] = Row(ids, np.array([beginning, beginning + end - 1]))
-    environments = [f"game {group % 2}" for group in range(groups)]
-    return Step("made", rows, list(range(len(rows))), environments, GROUP, 0, 0)
+    for number in range(2 * GROUP):
+        ids = np.concatenate([np.full(10, number // GROUP), np.arange(6) + 100 * (number + 1)])
+        rows[number] = Row(ids, np.array([10, 15]))
+    return Step("made", rows, list(range(len(rows))), ["game 0", "game 1"], GROUP, 0, 0)
 
 
 def test_tokens_by_rows_by_trees_and_in_one_tree() -> None:
-    step = made_step(2)
+    step = made_step()
     # the last token of a row is not computed
     assert step.tokens == 16 * 15
     assert counts(step.rows, 1000) == ["240", "100", "0.42", "0.42"]
