@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from entrypoint.memory import largest_pass
 from miner.config.channel_facts import FACTS
-from miner.config.settings import Settings, differences
+from miner.config.overrides import value_at
+from miner.config.settings import Settings, setting_names
 
 SHORTEST_PASS = 64
 """Tokens; no longest episode may be shorter either."""
@@ -125,7 +126,11 @@ def smaller_share(settings: Settings, taken: int, least: float) -> tuple[Setting
 
 
 def _described(name: str, settings: Settings, lower: Settings) -> str:
-    return f"{name} ({', '.join(differences(settings, lower))})"
+    """With the changed settings, each like `rollout.memory_share 0.5 -> 0.4`."""
+    then, now = settings.model_dump(), lower.model_dump()
+    values = [(each, value_at(then, each), value_at(now, each)) for each in setting_names()]
+    changed = ", ".join(f"{setting} {old} -> {new}" for setting, old, new in values if old != new)
+    return f"{name} ({changed})"
 
 
 def without_vllm(settings: Settings) -> Settings | None:

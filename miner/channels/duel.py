@@ -56,10 +56,10 @@ class DuelChannel(Channel):
         return look_at(base_folder(self.model), self.settings.games, source)
 
     def compared(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """Games of the tournament's own seeds, both seats of each, against the first opponent."""
+        """Games of the tournament's own seeds, both seats of each, opponents in turns."""
         wanted = self.settings
         sizes = (*wanted.cards, *wanted.boards)
-        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents[0], sizes)
+        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents, sizes)
 
     def gate(self) -> GateRule:
         return undecided_pairs
@@ -72,7 +72,8 @@ class DuelChannel(Channel):
     def described(self, source: EnvironmentSource) -> str:
         assert isinstance(source, DuelSource)
         return (
-            f"duels of {', '.join(self.settings.games)} against {self.settings.opponents[0]}, "
+            f"duels of {', '.join(self.settings.games)} against "
+            f"{', '.join(self.settings.opponents)}, "
             f"prompts in {source.wording.described}; calls are read as {source.family}"
         )
 

@@ -31,6 +31,7 @@ from miner.evaluation.llm_url import LlmUrlPolicy
 from miner.evaluation.policies import BaselinePolicy, Policy, PolicyError
 from miner.evaluation.results import EvaluationResult
 from miner.evaluation.runner import GRADER_CONCURRENCY, GRADER_TIMEOUT_S, Rules, evaluate
+from miner.games import GAMES
 from miner.reporting.figures import evaluation_figure
 from miner.reporting.page import table_evaluations, write_replay
 from miner.reporting.progress import EvaluationProgress, print_line
@@ -81,7 +82,7 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
         print_line(console, failed[0].message)
         return False
     folder = RunFolder(run.out)
-    record = EvaluationRecord.of(result, split=channel_class(run.channel).split, time=time.time())
+    record = _record(run, result)
     earlier = folder.read().evaluations
     base, note = _base_result(folder, earlier, record)
     label = distinct_name(record, earlier)
@@ -109,7 +110,12 @@ def _policy(run: EvaluationRun) -> Iterator[Policy]:
     else:
         assert run.folder is not None
         check_model_folder(run.folder)
-        from miner.evaluation.model import model_policy  # torch takes seconds to import
+        import torch  # takes seconds
+
+        from miner.evaluation.model import model_policy
+
+        if run.threads:
+            torch.set_num_threads(run.threads)
 
         with model_policy(
             run.folder,
@@ -167,8 +173,7 @@ def _write(
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with `base`."""
     slug = _slug(result.policy)
-    split = channel_class(run.channel).split
-    record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
+    record = _record(run, result, base)
     folder.evaluations.append(record)
     (run.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (run.out / f"{slug}.csv").write_text(result.by_seed())
@@ -180,6 +185,19 @@ def _write(
         name = f"{slug}-{number}"
         folder.add_replay(name, replay)
         write_replay(run.out, name, replay)
+    return record
+
+
+def _record(
+    run: EvaluationRun, result: EvaluationResult, base: EvaluationResult | None = None
+) -> EvaluationRecord:
+    split = channel_class(run.channel).split
+    record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
+    played = run.environment
+    if FACTS[run.channel].duels:
+        drawn = {size for game in played.games for size in GAMES[game].duel_sizes}
+        sizes = (str(size) for size in (*played.cards, *played.boards) if size in drawn)
+        record = record.model_copy(update={"sizes": tuple(sizes)})
     return record
 
 
@@ -264,7 +282,7 @@ def _slug(name: str) -> str:
 def distinct_name(record: EvaluationRecord, earlier: Sequence[EvaluationRecord]) -> str:
     """The record's name, with how it was played where an earlier one of that name was not so.
 
-    What counts is the channel, the temperature, games, opponents and deck sizes. The same
+    What counts is the channel, the temperature, games, opponents and sizes. The same
     evaluation done again gets the same name again, so that it replaces its older self. Training's
     own evaluations, which have a step, are of other episodes and come into no table with these.
 
@@ -299,6 +317,7 @@ def _way(record: EvaluationRecord) -> tuple[str, ...]:
         "+".join(sorted(game.rpartition(":")[2] for game in _games(record))),
         f"against {'+'.join(record.opponents)}" if record.opponents else "",  # earlier versions
         f"{cards} cards",
+        f"sizes {'+'.join(record.sizes)}" if record.sizes else "",
     )
 
 

@@ -19,7 +19,7 @@ from miner.cli.container_records import ContainerRecords, container_named
 from miner.cli.explain import OVERVIEW_HEAD, explanation
 from miner.config.errors import ConfigurationError
 from miner.reporting.templates import render
-from miner.reporting.watch import LiveRun, View
+from miner.reporting.watch import FREE_BYTES, LiveRun, View
 
 LOOK_S = 1.0
 PATIENCE = 200.0
@@ -55,7 +55,7 @@ def watch_command(
 
     Examples:
       python -m miner watch runs/train
-      python -m miner watch repository-miner-1
+      python -m miner watch goofspiel-miner-miner-1
     """
     with ExitStack() as stack:
         if not run_dir.exists() and (named := container_named(str(run_dir))):
@@ -64,21 +64,28 @@ def watch_command(
             records.copy()
             if not plain:
                 records.follow()
-            run_dir = copies
-        if plain:
-            typer.echo(plain_text(LiveRun(run_dir).view()))
+            live = LiveRun(copies, free=lambda path: FREE_BYTES)  # its disk is not this one
         else:
-            _watch(run_dir, host, port, token)
+            live = LiveRun(run_dir)
+            if not run_dir.exists() and "/" not in str(run_dir):
+                typer.echo(
+                    f"note: {run_dir} is no folder yet, and no container that docker names here",
+                    err=True,
+                )
+        if plain:
+            typer.echo(plain_text(live.view()))
+        else:
+            _watch(live, host, port, token)
 
 
-def _watch(run_dir: Path, host: str, port: int, token: str | None) -> None:
+def _watch(live: LiveRun, host: str, port: int, token: str | None) -> None:
     secret = secrets.token_urlsafe(12) if token is None else token
     if not secret and not _is_loopback(host):
         raise ConfigurationError(
             f"--host {host} can be reached from other machines: leave --token out, or name one"
         )
     os.nice(10)
-    asyncio.run(_serve(run_dir, host, port, secret))
+    asyncio.run(_serve(live, host, port, secret))
 
 
 def plain_text(view: View) -> str:
@@ -174,8 +181,8 @@ def _html(text: str) -> web.Response:
     return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 
 
-async def _serve(run_dir: Path, host: str, port: int, token: str) -> None:
-    runner = web.AppRunner(WatchServer(LiveRun(run_dir), token).app, access_log=None)
+async def _serve(live: LiveRun, host: str, port: int, token: str) -> None:
+    runner = web.AppRunner(WatchServer(live, token).app, access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

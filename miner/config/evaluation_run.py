@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES
+from miner.config.errors import ConfigurationError
+from miner.config.overrides import parse_overrides
 from miner.config.settings import Settings
+
+_READ = ("model", "environment", "threads")
+"""Settings of training that an evaluation heeds."""
 
 BaselineName = Literal["random", "match", "highest", "lowest"]
 
 
 class EvaluationRun(Settings):
-    """One evaluation. `model.path` plays unless `policy` or `llm_url` is set; of the sections only
-    `model` and `environment` are read, so that a run's own file of settings can be given."""
+    """One evaluation. `model.path` plays unless `policy` or `llm_url` is set.
+
+    Of a run's settings only `model.path`, `environment` and `threads` are read: its file can be
+    given, and any other as an override is refused.
+    """
 
     policy: BaselineName | None = Field(
         None, description="A baseline that plays; match bids the prize's value."
@@ -50,6 +60,24 @@ class EvaluationRun(Settings):
         Path("runs/evaluate"),
         description="Folder for JSON and pictures; several evaluations may share it.",
     )
+
+    @classmethod
+    def load(
+        cls,
+        config: Path | None = None,
+        overrides: Sequence[str] = (),
+        environ: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """As `Settings.load`; an override that no evaluation reads is an error, too."""
+        given = parse_overrides(overrides)
+        unread = [name for name in given if name in Settings.model_fields and name not in _READ]
+        unread += [f"model.{name}" for name in given.get("model", {}) if name != "path"]
+        if unread:
+            raise ConfigurationError(
+                f"no evaluation reads {', '.join(unread)}, which training does: leave it out "
+                "(here are temperature, max_reply_tokens, dtype, episodes)"
+            )
+        return super().load(config, overrides, environ)
 
     @model_validator(mode="after")
     def _check_one_plays(self) -> EvaluationRun:

@@ -289,6 +289,12 @@ class Settings(Section):
                 f"demonstrations.share={self.demonstrations.share:g} needs teachers, which only "
                 f"duels have: with environment.channel={self.environment.channel!r}, leave it out"
             )
+        teacher, learned = self.demonstrations.teacher, self.demonstrations.share
+        if teacher and not (facts.duels and (learned or credit == "all_moves")):
+            raise ValueError(
+                f"demonstrations.teacher={teacher!r} teaches duels alone, and only with "
+                "demonstrations.share above 0 or reward.credit='all_moves': set one of these"
+            )
         if facts.supervised and (credit != "episode" or self.rollout.temperature != 1):
             raise ValueError(
                 f"environment.channel={self.environment.channel!r} samples nothing in training: "
@@ -391,10 +397,3 @@ def used_toml(tree: Tree) -> str:
         if name not in unused or value != defaults[name]
     }
     return tomli_w.dumps(tree | ({"environment": kept} if environment else {}))
-
-
-def differences(before: Settings, after: Settings) -> list[str]:
-    """Changed settings, each like `rollout.memory_share 0.5 -> 0.4`."""
-    then, now = before.model_dump(), after.model_dump()
-    values = [(name, value_at(then, name), value_at(now, name)) for name in setting_names()]
-    return [f"{name} {old} -> {new}" for name, old, new in values if old != new]

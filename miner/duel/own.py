@@ -8,7 +8,7 @@ from miner.config.errors import ConfigurationError
 from miner.duel.players.rules import Choice
 from miner.duel.teachers import Seen, Values, taught_values
 from miner.duel.turn import Request
-from miner.environments.own.entry import load_function
+from miner.environments.own.entry import load_function, number_of
 
 Taught = Callable[[str, Seen], Values]
 """A game's name and what a turn shows -> the chance to win by legal action."""
@@ -30,16 +30,15 @@ def taught_by(entry: str) -> Taught:
         found: Any = function(game, seen)
         if found is None:
             return taught_values(game, seen)
-        if not (
-            isinstance(found, Mapping)
-            and found.keys() == seen.actions.keys()
-            and all(isinstance(v, int | float) and math.isfinite(v) for v in found.values())
-        ):
+        given = found if isinstance(found, Mapping) else {}
+        values = {action: number_of(value) for action, value in given.items()}
+        known = {action: v for action, v in values.items() if v is not None and math.isfinite(v)}
+        if known.keys() != seen.actions.keys():
             raise ConfigurationError(
                 f"{TEACHER} {entry!r} returned {found!r} in {game}: expected a chance to win for "
                 f"each of the legal actions {list(seen.actions)}"
             )
-        return dict(found)
+        return known
 
     return taught
 

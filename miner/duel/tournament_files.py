@@ -32,6 +32,9 @@ FILES = {
 COPY = Path("tournament")
 """Default folder of a copy."""
 
+_WITH_RULES = ("goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber")
+"""Games whose rules stand in the file of prompts; others are a user's."""
+
 _MARK = "\x00"
 
 
@@ -101,11 +104,14 @@ def read_wording(folder: Path) -> Wording:
 
 
 def _heads(path: Path) -> dict[str, str]:
+    """System prompts by game; a game that is not the tournament's has its own rules in them."""
     try:
         prompts = yaml.safe_load(path.read_text(encoding="utf-8"))
         template = prompts["system_prompt_template"]
+        rules = {name: prompts[f"{name}_rules"] for name in _WITH_RULES}
         return {
-            game: template.format(game_name=game, rules=prompts[f"{game}_rules"]) for game in GAMES
+            name: template.format(game_name=name, rules=rules.get(name, game.rules))
+            for name, game in GAMES.items()
         }
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise ConfigurationError(

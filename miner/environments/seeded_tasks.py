@@ -10,6 +10,9 @@ from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.environments.split import split
 
+FEWER = "lower the number of episodes (evaluation.episodes in training, episodes in miner evaluate)"
+"""Way out where a list of held-out episodes is shorter than what was asked for."""
+
 _MIDDLE = 2**30
 """Held-out seeds are from below, training's from here on."""
 
@@ -44,7 +47,7 @@ class SeededTasks:
         if count > len(self._held_out):
             raise ConfigurationError(
                 f"{count} held-out episodes were asked for, {self.name} has {len(self._held_out)} "
-                f"of its {self._problems} problems: lower evaluation.episodes"
+                f"of its {self._problems} problems: {FEWER}"
             )
         return [self._task(number) for number in rng.sample(self._held_out, count)]
 

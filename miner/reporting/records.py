@@ -132,6 +132,7 @@ class EvaluationRecord(Record):
         faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
         opponents: all that were met.
+        sizes: cards and boards of duels that were asked for, of those that their games have.
         published: true if these weights became the published model.
     """
 
@@ -154,6 +155,7 @@ class EvaluationRecord(Record):
     faults: dict[str, int] = {}
     by_game: dict[str, Estimate] = {}
     opponents: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
     published: bool = False
 
     @classmethod
@@ -173,7 +175,7 @@ class EvaluationRecord(Record):
             base: the base model's result on (some of) the same episodes, to compare with.
         """
         shared = result.scores.keys() & base.scores.keys() if base else set()
-        found = {field: getattr(result, field, None) for field in cls.model_fields}
+        found = {name: getattr(result, name) for name in cls.model_fields if hasattr(result, name)}
         own = {
             "name": name or result.policy,
             "step": step,

@@ -24,6 +24,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from miner.config.channel_facts import FACTS
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import Heartbeat, last_heartbeat
@@ -141,6 +142,9 @@ class Run:
     def of_games(self) -> bool:
         """Return whether episodes are games against an opponent, which are won and lost."""
         names = [name.partition(":")[0] for name in self.environments]
+        channel = self.settings.get("environment", {}).get("channel", "auto")
+        if not names and channel in FACTS:
+            return FACTS[channel].first_format or FACTS[channel].duels
         return not names or "duel" in names or any(map(is_game, names))
 
     @property

@@ -124,7 +124,7 @@ def _replies(run: Run) -> list[str]:
     replies, groups = sum(r.replies for r in recent), sum(r.groups for r in recent)
     credit = run.settings.get("reward", {}).get("credit")
     # turns differ, whether totals do or not
-    by_episode = credit not in ("turn", "all_moves")
+    by_episode = credit not in ("turn", "all_moves", "own")
     flat = sum(r.flat_groups for r in recent) if by_episode else 0
     illegal = "held no legal action" if run.of_games else "were not valid"
     for count, what in (

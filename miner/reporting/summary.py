@@ -37,7 +37,8 @@ def subject(run: Run) -> str:
         )
         return f"duels in {games}, against {', '.join(environment.get('opponents', []))}"
     if not run.of_games:
-        return f"{', '.join(run.environments)} (channel {channel})"
+        names = run.environments or [str(run.probe.get("environment", "an environment"))]
+        return f"{', '.join(names)} (channel {channel})"
     sizes = ", ".join(map(str, trained_sizes(run)))
     name, opponent = environment.get("name", "?"), environment.get("opponent", "random")
     cards = f" with {sizes} cards" if sizes and name in GAMES and GAMES[name].sizes else ""

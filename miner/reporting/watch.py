@@ -271,8 +271,8 @@ def _charts(run: Run) -> list[Chart]:
         (
             signal,
             "Groups with signal",
-            "Share of groups whose episodes differ in reward. Without credit by turn or by a "
-            "critic only these teach.",
+            "Share of groups whose episodes differ in reward. Without credit by turn, by a "
+            "critic or by a function of yours only these teach.",
         ),
         (rates, "Tokens/s", "Tokens of whole episodes, prompts included, per second."),
         (

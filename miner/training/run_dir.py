@@ -27,6 +27,7 @@ from miner.config.run_files import (
     write_atomically,
 )
 from miner.config.settings import Settings, to_toml
+from miner.duel.players.catalog import named
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.reporting.records import EvaluationRecord, RecordFile
@@ -149,6 +150,8 @@ def _own_code(settings: Settings) -> dict[str, str]:
         "reward.entry": settings.reward.entry,
         "demonstrations.teacher": settings.demonstrations.teacher,
     }
+    for opponent in settings.environment.opponents:
+        entries[f"environment.opponents {opponent}"] = named(opponent)[1]
     files = {name: Path(entry.partition(":")[0]) for name, entry in entries.items()}
     return {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
 

@@ -290,9 +290,17 @@ def test_held_out_games_are_pairs_that_are_neither_trained_on_nor_graded() -> No
 
 
 def test_evaluated_games_are_the_tournaments_for_the_seed() -> None:
-    tasks = evaluation_duels(6, 42, ["othello"], "random")
+    tasks = evaluation_duels(6, 42, ["othello"], ["random"])
     drawn = game_seeds(42)
     assert [task.task_id for task in tasks[::2]] == [next(drawn) for _ in range(3)]
+
+
+def test_all_opponents_are_met_in_an_evaluation() -> None:
+    channel = DuelChannel(
+        EnvironmentSettings(channel="duel", games=("othello",), opponents=("random", "teacher"))
+    )
+    met = [task.opponent for task in channel.compared(8, 42)]
+    assert met == ["random"] * 2 + ["teacher"] * 2 + ["random"] * 2 + ["teacher"] * 2
 
 
 def test_opponents_that_there_are_not_are_refused_before_training() -> None:

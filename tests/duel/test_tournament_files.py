@@ -1,10 +1,12 @@
 """The tournament's sentences are read from a copy of its files; nothing of a copy is run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from miner import games
 from miner.__main__ import app
 from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
@@ -51,6 +53,15 @@ def test_every_sentence_comes_from_the_copy(copy: Path) -> None:
     assert (wording.tools.slot, wording.tools.content) == ("Which.", "What.")
     assert wording.tools.action_id == "One id."
     assert not wording.is_own
+
+
+def test_a_game_of_the_users_has_its_own_rules_in_their_form(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        games.GAMES, "nim", replace(games.OTHELLO, name="nim", rules="Take the last.")
+    )
+    assert read_wording(copy).heads["nim"] == "Take the last."
 
 
 @pytest.mark.parametrize(

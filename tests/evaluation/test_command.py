@@ -207,6 +207,20 @@ def test_of_several_bases_the_one_that_was_played_alike_is_compared_with(tmp_pat
     assert [record.difference and record.difference.n for record in found] == [None, None, 12, 12]
 
 
+def test_other_cards_are_another_evaluation(tmp_path: Path) -> None:
+    common = ("policy=random", "environment.channel=duel", "environment.games=goofspiel")
+    for cards in (5, 8, 5):
+        run(*common, f"environment.cards={cards}", "episodes=10", f"out={tmp_path}", "name=x")
+    names = [record.name for record in RunFolder(tmp_path).read().evaluations]
+    assert names == ["x", "x, sizes 8", "x"]
+
+
+@pytest.mark.parametrize("word", ["rollout.temperature=1", "model.dtype=bfloat16", "seed=1"])
+def test_settings_of_training_are_refused(word: str) -> None:
+    key = word.partition("=")[0].removesuffix(".temperature")
+    assert f"no evaluation reads {key}, which training does" in refused("policy=match", word)
+
+
 def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -> None:
     model = save_base(tmp_path / "model", build_qwen3(max_position_embeddings=1024))
     common = (

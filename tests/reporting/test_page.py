@@ -156,7 +156,7 @@ def test_a_broken_file_is_named(folder: RunFolder, name: str, contents: str) -> 
         write_report(folder.path)
 
 
-@pytest.mark.parametrize(("credit", "told"), [("episode", True), ("turn", False)])
+@pytest.mark.parametrize(("credit", "told"), [("episode", True), ("turn", False), ("own", False)])
 def test_equal_totals_teach_nothing_only_where_turns_have_no_credit_of_their_own(
     folder: RunFolder, credit: str, told: bool
 ) -> None:

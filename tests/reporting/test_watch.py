@@ -220,6 +220,12 @@ def test_a_run_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     assert "nothing is recorded yet" in render("watch.html.j2", view=view)
 
 
+def test_a_run_of_another_environment_is_no_game_before_its_base_has_played(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(SETTINGS.replace("graded", "own"))
+    (tmp_path / "probe.json").write_text('{"channel": "own", "environment": "Guess"}')
+    assert live(tmp_path).view().subject == "Guess (channel own)"
+
+
 def test_the_log_of_episodes_is_bounded_and_a_full_disk_costs_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

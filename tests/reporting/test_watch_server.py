@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import aiohttp
 import numpy as np
@@ -66,12 +67,15 @@ def test_a_containers_records_are_copied_out_of_it(
     docker.write_text(DOCKER.format(root=tmp_path, task=task))
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
     monkeypatch.chdir(tmp_path)
     shown = miner("watch", name, "--plain")
     assert shown.startswith("job-1: learning Goofspiel with 8 cards")
     assert "step 40" in shown
+    assert " are free" not in shown, "this machine's disk is not the container's"
     none = miner("watch", "job-2", "--plain")
     assert "nothing is recorded yet" in none, "a run folder that is not there yet"
+    assert "job-2 is no folder yet, and no container" in none
 
 
 async def test_tokens_of_a_step_are_a_link_away(tmp_path: Path) -> None:

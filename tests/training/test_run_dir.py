@@ -170,15 +170,17 @@ def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
         ("own", "environment.entry"),
         ("code_agent", "environment.code_agent.entry"),
         ("code_agent", "environment.code_agent.tools_script"),
+        ("duel", "environment.opponents"),
     ],
 )
 def test_a_run_goes_on_with_the_users_code_that_it_began_with(channel, setting, tmp_path):
     base, file = save_base(tmp_path / "base"), tmp_path / "guess.py"
-    own = (f"environment.channel={channel}", f"{setting}={file}", f"model.path={base}")
+    named = f"['random', '{file}:play']" if setting == "environment.opponents" else file
+    own = (f"environment.channel={channel}", f"{setting}={named}", f"model.path={base}")
     file.write_text("one")
     begin(tmp_path, *own)
     file.write_text("another")
-    with pytest.raises(ConfigurationError, match=rf"the file of {setting} has changed"):
+    with pytest.raises(ConfigurationError, match=rf"the file of {setting}.* has changed"):
         begin(tmp_path, *own)
     file.write_text("one")
     begin(tmp_path, *own)

@@ -69,6 +69,7 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
             "environment.code_agent.entry=mine.py:Sums",
             r"code_agent.entry='mine.py:Sums' is played by environment.channel='code_agent' alone",
         ),
+        ("demonstrations.teacher=mine.py:teach", r"teaches duels alone, and only with"),
         ("rollout.group_size", r"not KEY=VALUE"),
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("seed=soon", r"'seed' cannot be 'soon'"),

@@ -27,7 +27,7 @@ OWN_WORDS = (
 def look_at(model: Path, games: Sequence[str], source: DuelSource) -> Findings:
     """Look at the model in a folder. Raises: `ConfigurationError` if it cannot be talked to."""
     renderer = load_chat(model).renderer
-    tasks = evaluation_duels(2 * GAMES_TRIED * len(games), 1, games, "random")
+    tasks = evaluation_duels(2 * GAMES_TRIED * len(games), 1, games, ["random"])
     tokens = turn_tokens(tasks, source.wording, renderer)
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config") or config

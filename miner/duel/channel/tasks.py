@@ -93,11 +93,11 @@ def evaluation_duels(
     n: int,
     evaluation_seed: int,
     games: Sequence[str],
-    opponent: str,
+    opponents: Sequence[str],
     sizes: Collection[Size] = (*DUEL_CARDS, *DUEL_BOARDS),
 ) -> list[EpisodeTask]:
     """`n` games of the tournament's own seeds for an evaluation seed, both seats of each."""
-    return _pairs(n, game_seeds(evaluation_seed), games, [opponent], sizes)
+    return _pairs(n, game_seeds(evaluation_seed), games, opponents, sizes)
 
 
 def _pairs(

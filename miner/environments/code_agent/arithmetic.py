@@ -15,6 +15,7 @@ from functools import cache
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask
 from miner.environments.code_agent.problems import Problem
+from miner.environments.seeded_tasks import FEWER
 from miner.environments.split import split
 
 OPERATIONS: dict[str, tuple[str, Callable[[int, int], int]]] = {
@@ -49,8 +50,7 @@ class Arithmetic:
         every = [number for pair in pairs(held_out=True) for number in _problems_of(pair)]
         if count > len(every):
             raise ConfigurationError(
-                f"{count} held-out problems were asked for, {self.name} has {len(every)}: lower "
-                "evaluation.episodes"
+                f"{count} held-out problems were asked for, {self.name} has {len(every)}: {FEWER}"
             )
         rng = random.Random(f"{self.name}/held-out/{base_seed}")
         return [self._task(number, rng) for number in rng.sample(every, count)]

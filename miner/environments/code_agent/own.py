@@ -11,7 +11,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments.code_agent.problems import Problem, Problems
 from miner.environments.errors import InfrastructureError
 from miner.environments.own.check import NONSENSE, TASKS
-from miner.environments.own.entry import load_class, with_place
+from miner.environments.own.entry import load_class, number_of, with_place
 from miner.environments.seeded_tasks import SeededTasks
 
 SETTING = "environment.code_agent.entry"
@@ -57,11 +57,12 @@ class OwnProblems(SeededTasks):
 
     def _grade(self, number: int, reply: str) -> float:
         score = self._called(self._own.grade, number, reply)
-        if not isinstance(score, int | float) or not 0 <= score <= 1:
+        share = number_of(score)
+        if share is None or not 0 <= share <= 1:
             raise self._fault(
                 f"grade({number}, {reply[:80]!r}) returned {score!r}: expected a number from 0 to 1"
             )
-        return float(score)
+        return share
 
     def _called(self, method: Callable[..., Any], *given: object) -> Any:
         try:

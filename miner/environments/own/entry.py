@@ -25,6 +25,17 @@ METHODS = {
 Kind = TypeVar("Kind")
 
 
+def number_of(value: Any) -> float | None:
+    """A number of Python, numpy or torch as a float; None for what is none, and for NaN."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return None if math.isnan(number) else number
+
+
 def load_entry(entry: str) -> type[TextEnvironment]:
     """The class that `entry` names; without `:Class`, the only one of its file.
 

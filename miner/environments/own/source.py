@@ -9,13 +9,12 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from typing import Any
 
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import EnvironmentFault, InfrastructureError, no_episode
-from miner.environments.own.entry import with_place
+from miner.environments.own.entry import number_of, with_place
 from miner.environments.own.text_environment import Step, TextEnvironment
 from miner.environments.own.worker import OverdueError, Worker
 
@@ -97,14 +96,15 @@ class OwnEnvironment:
         """Drop the episode."""
         self._open = False
 
-    def _mapped(self, score: object) -> float:
+    def _mapped(self, score: Any) -> float:
         low, high = self._kind.score_range
-        if not isinstance(score, int | float) or math.isnan(score) or not low <= score <= high:
+        number = number_of(score)
+        if number is None or not low <= number <= high:
             raise self._fault(
                 f"the score is {score!r}, but score_range is {low:g} to {high:g}: correct the "
                 "score, or the range"
             )
-        return (score - low) / (high - low)
+        return (number - low) / (high - low)
 
     async def _called(self, method: Callable[..., Any], *given: object) -> Any:
         try:

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from examples.guess import Guess
@@ -33,7 +34,7 @@ class Adding(TextEnvironment):
     def step(self, reply: str) -> Step:
         if not reply.strip().isdecimal():
             return Step("a number", valid=False)
-        return Step(score=3.0 if int(reply) == self.sum else 0.0)
+        return Step(score=np.float32(3.0) if int(reply) == self.sum else 0.0)
 
 
 def task(kind: type[TextEnvironment], seed: int = 1) -> EpisodeTask:
@@ -175,6 +176,7 @@ def returning(value: object) -> type[TextEnvironment]:
         (scoring(3.5), "the score is 3.5, but score_range is -1 to 3"),
         (scoring(float("nan")), "the score is nan"),
         (scoring("3"), "the score is '3'"),
+        (scoring(np.float32(3.5)), "the score is np.float32"),
         (returning("ok"), r"returned 'ok': expected a Step"),
         (returning(Step()), "either a text"),
         (returning(Step("on", score=1.0)), "either a text"),
