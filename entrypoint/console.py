@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
 MASK = "***"
@@ -39,6 +40,10 @@ def mask(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def print_line(message: str, *, speaker: str = "miner") -> None:
-    """Print one line, prefixed with the speaker's name. Line breaks inside become spaces."""
-    sys.stdout.write(mask(f"{speaker}: {' '.join(message.splitlines())}") + "\n")
-    sys.stdout.flush()
+    """Print one line, prefixed with the speaker's name. Line breaks inside become spaces.
+
+    A log that takes no more lines, as on a full disk, ends nothing.
+    """
+    with suppress(OSError):
+        sys.stdout.write(mask(f"{speaker}: {' '.join(message.splitlines())}") + "\n")
+        sys.stdout.flush()

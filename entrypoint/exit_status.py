@@ -31,7 +31,7 @@ class ExitStatus(IntEnum):
         "even the base could be published",
     )
     OUTPUT = 13, "the output path cannot be written"
-    DISK = 14, "too little free disk for the published model and its successor"
+    DISK = 14, "too little free disk for one model"
     TRAINER = 20, "the trainer failed more often than it may be restarted, and published nothing"
     STALLED = 21, "the trainer hung more often than it may be restarted, and published nothing"
     INFERENCE = (

@@ -64,15 +64,6 @@ class Job(BaseModel):
             raise ValueError("must be a model's name such as organisation/name")
         return value
 
-    @field_validator("servers")
-    @classmethod
-    def _are_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"{mask_url(url)!r} is not an http URL such as http://host:8000")
-        return value
-
 
 @dataclass(frozen=True)
 class Invocation:
@@ -120,6 +111,12 @@ def parse_invocation(
         warnings.append("--hours-to-complete is missing: treated as 0")
     seconds, hours_note = plan_hours(known.hours_to_complete or "0")
     environments, duels = parse_dataset_type(known.dataset_type)
+    servers = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
+    warnings += [
+        f"{SERVERS_VARIABLE}: {mask_url(url)!r} is left out, it is no URL such as http://host:8000"
+        for url in servers
+        if not _is_http(url)
+    ]
     try:
         job = Job(
             task_id=known.task_id,
@@ -127,7 +124,7 @@ def parse_invocation(
             repo_name=known.expected_repo_name,
             environments=environments,
             duels=duels,
-            servers=tuple(split_server_urls(environ.get(SERVERS_VARIABLE, ""))),
+            servers=tuple(filter(_is_http, servers)),
             datasets=tuple(map(Path, mounted_datasets(environ))),
             seconds=seconds,
             hours_note=hours_note,
@@ -147,6 +144,14 @@ def parse_invocation(
         tuple(warnings),
         known.recipe,
     )
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or too large
+        return False
 
 
 def plan_hours(text: str) -> tuple[float, str]:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -37,9 +38,9 @@ def listen(events: TextIO, answers: TextIO, critical: str, stop: Callable[[Outco
         except KeyError:  # no header but the end of the stream
             return
         reason = reason_to_stop(header["eventname"], get_headers(payload), critical)
-        listener.ok(answers)
-        if reason is not None:
+        if reason is not None:  # first: an event that is acknowledged does not come again
             stop(reason)
+        listener.ok(answers)
 
 
 def main() -> None:
@@ -51,7 +52,8 @@ def main() -> None:
 
     def stop(reason: Outcome) -> None:
         print(f"listener: {reason.message}: stopping all programs", file=sys.stderr, flush=True)
-        write_outcome(arguments.outcome, reason)
+        with suppress(OSError):  # a full disk must not keep anything running
+            write_outcome(arguments.outcome, reason)
         os.kill(os.getppid(), signal.SIGTERM)
 
     listen(sys.stdin, sys.stdout, arguments.critical, stop)

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from entrypoint import preflight, reaper, report
@@ -40,6 +41,7 @@ from miner.config.run_files import SETTINGS_FILE, has_begun
 from miner.config.settings import Settings, to_toml
 from miner.publishing.base_files import without_mistral_format
 from miner.publishing.errors import PublishingError
+from miner.publishing.output_path import is_published
 from miner.publishing.publisher import Publisher
 
 SERVER_WAIT_SECONDS = 15.0
@@ -76,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Failure as failure:
         end = Outcome(failure.status, str(failure))
     except Exception as error:  # the boundary: any other defect gets its status and its line too
-        sys.stderr.write(mask(traceback.format_exc()))
+        with suppress(OSError):
+            sys.stderr.write(mask(traceback.format_exc()))
         end = Outcome(ExitStatus.INTERNAL, f"{type(error).__name__}: {error}")
     print_line(f"exit {end.status.value} ({end.status.label}): {end.message}")
     return end.status.value
@@ -98,13 +101,30 @@ def _run(arguments: Sequence[str], started_at: float, stop: threading.Event) -> 
     if invocation.dry_run:
         print_plan(prepared)
         return Outcome(ExitStatus.OK, "dry run, nothing was started")
-    check(prepared, stop)
-    if stop.is_set():
-        return Outcome(ExitStatus.STOPPED, "asked to stop before the run began")
-    game, why = choose_games(invocation.job)
-    if not game:
-        return publish_base(prepared, why, stop)
-    return supervise(prepared, stop)
+    try:
+        check(prepared, stop)
+        if stop.is_set():
+            raise Failure(ExitStatus.STOPPED, "asked to stop before the run began")
+        game, why = choose_games(invocation.job)
+        return supervise(prepared, stop) if game else publish_base(prepared, why, stop)
+    except (Failure, OSError) as error:
+        return published_before(prepared, error, stop)
+
+
+def published_before(
+    prepared: Prepared, error: Failure | OSError, stop: threading.Event
+) -> Outcome:
+    """The outcome of a start that failed where an earlier life of this container has published.
+
+    Raises: `error` where there is no verified model, and in a run by hand, whose user is to see it.
+    """
+    status = error.status if isinstance(error, Failure) else ExitStatus.DISK
+    if not prepared.plan.by_hand and is_published(prepared.plan.output_dir):
+        cause, ended = Outcome(status, str(error)), Ended(0, asked=None, overdue=False)
+        outcome = decide(prepared.plan, ended, cause, stop.is_set)
+        if outcome.status is ExitStatus.OK:
+            return outcome
+    raise error
 
 
 def publish_base(prepared: Prepared, why: str, stop: threading.Event) -> Outcome:
@@ -247,7 +267,8 @@ def _checks(prepared: Prepared, stop: threading.Event) -> Iterator[preflight.Che
     yield preflight.check_shared_memory(prepared.hardware)
     yield from preflight.check_model(prepared.facts)
     yield preflight.check_output(output_dir)
-    yield preflight.check_disk(output_dir.parent, prepared.facts)
+    published = is_published(output_dir)
+    yield preflight.check_disk(output_dir.parent, prepared.facts, published=published)
     seconds = min(SERVER_WAIT_SECONDS, job.seconds * SERVER_WAIT_SHARE)
     channel = prepared.settings.environment.channel
     if job.servers and FACTS[channel].asks_servers:

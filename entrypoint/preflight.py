@@ -138,26 +138,33 @@ def check_output(output_dir: Path) -> Check:
     return Check("ok", "output", str(output_dir))
 
 
-def check_disk(folder: Path, facts: ModelFacts, free: int | None = None) -> Check:
+def check_disk(
+    folder: Path, facts: ModelFacts, free: int | None = None, *, published: bool = False
+) -> Check:
     """Room for the published model and its successor, and for what a run can do without.
 
     Args:
         folder: exists, on the file system of the output.
         free: bytes; looked up by default.
+        published: a model lies there already, of an earlier life of this container.
     """
     free = shutil.disk_usage(folder).free if free is None else free
-    published = 2 * facts.weight_bytes
+    needed = (1 if published else 2) * facts.weight_bytes
     best = 2 * facts.weight_bytes  # the one kept, and the next while it is written
     checkpoints = 2 * CHECKPOINT_BYTES * facts.shape.parameters
     has = f"{_size(free)} free at {folder}"
-    if free < published:
-        message = (
-            f"{has}, two copies of the model need {_size(published)}: free space or mount more"
-        )
+    if free < facts.weight_bytes and not published:
+        message = f"{has}, the model needs {_size(facts.weight_bytes)}: free space or mount more"
         return Check("fail", "disk", message, ExitStatus.DISK)
-    if free < published + best + checkpoints:
+    if free < needed:
         message = (
-            f"{has}, full training may use {_size(published + best + checkpoints)}: checkpoints "
+            f"{has}, {_size(needed)} are needed to replace the published model: the one that comes "
+            "first is likely to stay"
+        )
+        return Check("warn", "disk", message)
+    if free < needed + best + checkpoints:
+        message = (
+            f"{has}, full training may use {_size(needed + best + checkpoints)}: checkpoints "
             "that do not fit are left out, and a run that is killed starts from the base again"
         )
         return Check("warn", "disk", message)

@@ -6,11 +6,13 @@ A server's reply is not looked at beyond its status line, and never followed to 
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
 from entrypoint.console import mask_url
+
+GRACE = 1.0
+"""Seconds beyond a time-out, which bounds each wait for a socket and not their sum."""
 
 
 def health_error(url: str, timeout: float) -> str:
@@ -27,11 +29,22 @@ def health_error(url: str, timeout: float) -> str:
 
 
 def health_errors(urls: Iterable[str], timeout: float) -> dict[str, str]:
-    """`health_error` of each URL that has one, all asked at the same time."""
-    urls = list(urls)
-    with ThreadPoolExecutor(max_workers=max(1, min(16, len(urls)))) as pool:
-        errors = pool.map(lambda url: health_error(url, timeout), urls)
-        return {url: text for url, text in zip(urls, errors, strict=True) if text}
+    """`health_error` of each URL that has one, all asked at the same time.
+
+    A thread whose server sends byte after byte, so that no time-out of a socket ends it, is left.
+    """
+    errors = {url: f"{mask_url(url)}: no answer in {timeout:g} s" for url in urls}
+
+    def ask(url: str) -> None:
+        errors[url] = health_error(url, timeout)
+
+    threads = [threading.Thread(target=ask, args=(url,), daemon=True) for url in errors]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + timeout + GRACE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return {url: text for url, text in errors.copy().items() if text}
 
 
 def wait_for_answers(

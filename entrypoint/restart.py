@@ -1,8 +1,8 @@
 """Decision after a trainer attempt: done, another attempt, or the end of the run.
 
 Invariants: at most `max_restarts` restarts, and one for each rung of the ladder or smaller share
-for vLLM that memory trouble takes; a setting is only ever lowered (see `ladder`); the decision
-depends on the ends so far and on nothing else.
+for vLLM that memory trouble takes, and for each loss of environment servers; a setting is only ever
+lowered (see `ladder`); the decision depends on the ends so far and on nothing else.
 """
 
 from collections import Counter
@@ -63,7 +63,6 @@ _MEMORY_TROUBLE = (EndKind.OUT_OF_MEMORY, EndKind.ENGINE_OUT_OF_MEMORY, EndKind.
 
 _FINAL_STATUS = {
     EndKind.HUNG: ExitStatus.STALLED,
-    EndKind.UNREACHABLE: ExitStatus.ENVIRONMENT,
     EndKind.OUT_OF_TIME: ExitStatus.DEADLINE,
     EndKind.UNSERVED: ExitStatus.INFERENCE,
     EndKind.INFERENCE_LOST: ExitStatus.INFERENCE,
@@ -120,7 +119,8 @@ def after_attempt(
     kinds = Counter(end.kind for end in ends)
     shares = min(kinds[EndKind.ENGINE_OUT_OF_MEMORY], SHARES_FIRST)
     out_of_memory = sum(kinds[kind] for kind in _MEMORY_TROUBLE) - shares
-    counted = len(ends) - shares - min(out_of_memory, len(LADDER))
+    waited = kinds[EndKind.UNREACHABLE]  # for servers, and time ends that
+    counted = len(ends) - shares - waited - min(out_of_memory, len(LADDER))
     if counted > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)
         return Outcome(status, f"the trainer failed {len(ends)} times, at last {last}")

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from entrypoint.console import print_line
@@ -26,12 +27,15 @@ from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import health_error, health_errors, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
 from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
+from miner.config.channel_facts import FACTS
 from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
-from miner.config.run_files import has_checkpoint, write_atomically
+from miner.config.run_files import has_begun, has_checkpoint, write_atomically
 from miner.config.settings import Settings, to_toml
+from miner.publishing.output_path import stagings
 
 PROBE_TIMEOUT = 3.0  # seconds per server when asking who hangs
 MAX_INFERENCE_STARTS = 4  # by then the server will not stay up
+PATIENT_SHARE = 1 / 3  # of the time, for servers that no game was played on yet
 HEALTH_EVERY = 5.0  # seconds between two questions to the inference server
 
 
@@ -47,6 +51,7 @@ class Watchdog:
         control: supervisord.
         stop: set when this process is asked to end.
         clock: Unix seconds, injected by tests.
+        steady: seconds that no setting of the clock moves, likewise.
     """
 
     def __init__(
@@ -55,11 +60,14 @@ class Watchdog:
         control: SupervisorControl,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
         self._control = control
         self._stop = stop
         self._clock = clock
+        self._steady = steady
+        self._last_beat, self._heard = 0.0, steady()
         self._inference_starts: set[float] = set()
         self._inference_health = plan.inference_health  # None once the trainer generates itself
         self._refused = False
@@ -86,14 +94,17 @@ class Watchdog:
                 return decision
             print_line(f"trainer: {decision.reason}", speaker=WATCHDOG)
             before, settings, rungs = settings, decision.settings, decision.rungs
+            if ends[-1].kind is EndKind.UNREACHABLE:
+                answered = self._wait_for_servers(settings)
+                if isinstance(answered, Outcome):
+                    return answered
+                settings = answered
             self._write_settings(settings)
             if settings.rollout.engine != before.rollout.engine:  # there is one way only
                 self._give_up_inference()
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
                 self._inference_starts.clear()  # ours, not a sign that it does not stay up
                 self._restart_inference()
-            elif ends[-1].kind is EndKind.UNREACHABLE and (closed := self._wait_for_servers()):
-                return closed
 
     def _write_settings(self, settings: Settings) -> None:
         """The next attempt's, as soon as the disk takes them. Raises: OSError if it does not."""
@@ -130,25 +141,40 @@ class Watchdog:
         except StartError as error:
             print_line(str(error), speaker=WATCHDOG)  # the next attempt ends for want of it
 
-    def _wait_for_servers(self) -> Outcome | None:
-        """The gate after a loss of all environment servers; the outcome if it stays closed."""
-        if not self._plan.servers:
-            return None
-        urls = [health_url(server) for server in self._plan.servers]
-        silent = wait_for_answers(
-            urls,
-            fewest=1,
-            timeout=PROBE_TIMEOUT,
-            seconds=min(self._plan.servers_seconds, self._plan.ends_at - self._clock()),
-            every=self._plan.poll_seconds,
-            stop=self._stop,
-        )
+    def _wait_for_servers(self, settings: Settings) -> Settings | Outcome:
+        """The gate after a loss of all environment servers: while there is time to train.
+
+        Returns: the next attempt's settings, or the outcome if the gate stays closed. A run of the
+            servers' own games that has nothing yet plays them in its process after a third of
+            its time.
+        """
+        plan, until = self._plan, self._plan.trainer_ends_at
+        if not plan.servers:
+            return settings
+        game = FACTS[settings.environment.channel].first_format
+        in_process = game and not (plan.by_hand or has_begun(plan.train_dir))
+        if in_process:
+            until = plan.started_at + PATIENT_SHARE * (until - plan.started_at)
+        urls = [health_url(server) for server in plan.servers]
+        silent = dict.fromkeys(urls, "it answers, but cannot be played on")
+        if (left := until - self._clock()) > 0:
+            silent = wait_for_answers(
+                urls,
+                fewest=1,
+                timeout=PROBE_TIMEOUT,
+                seconds=min(left, plan.servers_seconds or left),
+                every=plan.poll_seconds,
+                stop=self._stop,
+            )
         if self._stop.is_set():
             raise StopRequested
         if len(silent) < len(urls):
-            return None
-        trouble = silent[urls[0]]
-        return Outcome(ExitStatus.ENVIRONMENT, f"no environment server answers any more: {trouble}")
+            return settings
+        trouble = f"no environment server answers any more: {silent[urls[0]]}"
+        if not in_process:
+            return Outcome(ExitStatus.ENVIRONMENT, trouble)
+        print_line(f"{trouble}; the game is played in this process", speaker=WATCHDOG)
+        return settings.having(environment={"channel": "builtin", "servers": ()})
 
     def _attempt(self, number: int) -> AttemptEnd:
         """Start the trainer and watch it until it has ended or had to be stopped."""
@@ -200,9 +226,14 @@ class Watchdog:
             return AttemptEnd(EndKind.UNSERVED, self._control.state(INFERENCE).error or starts)
         self._revive_inference(now)
         beat = read_heartbeat(self._plan.heartbeat_file, began)
-        if asked or now - beat.time <= self._plan.stall_seconds:
+        if beat.time != self._last_beat:
+            self._last_beat, self._heard = beat.time, self._steady()
+        limit = self._plan.stall_seconds
+        if asked or now - beat.time <= limit or self._steady() - self._heard <= limit:
             return None
-        if now - newest_write(self._plan.train_dir, until=now) <= self._plan.stall_seconds:
+        # a model is also published beside the output, by a slow disk for long
+        folders = (self._plan.train_dir, *stagings(self._plan.output_dir))
+        if any(now - newest_write(folder, until=now) <= limit for folder in folders):
             return None
         silence = _describe_silence(beat, now, self._plan.stall_seconds)
         return AttemptEnd(EndKind.HUNG, silence + self._who_else_is_silent())
@@ -294,7 +325,8 @@ def main() -> None:
     except OSError as error:  # a full disk, most likely
         outcome = Outcome(ExitStatus.DISK, f"the run's files cannot be written: {error}")
     print_line(outcome.message, speaker=WATCHDOG)
-    write_outcome(plan.outcome_file, outcome)
+    with suppress(OSError):  # then the listener leaves one
+        write_outcome(plan.outcome_file, outcome)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Everything here may change upstream: `python -m miner contract --from CLONE` compares (`watched`).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
@@ -194,8 +195,13 @@ def agent_seat(seed: int) -> int:
 
 
 def split_server_urls(text: str) -> list[str]:
-    """The unchecked items of `SERVERS_VARIABLE`, separated by commas or spaces, each once."""
-    return list(dict.fromkeys(url.rstrip("/") for url in text.replace(",", " ").split()))
+    """The unchecked items of `SERVERS_VARIABLE`, each once: separated by commas, semicolons or
+    spaces, in quotes or without, perhaps as a JSON list."""
+    text = text.strip().strip("\"'")
+    if text.startswith("["):
+        text = text.removeprefix("[").removesuffix("]")
+    items = (item.strip("\"'").rstrip("/") for item in re.split(r"[\s,;]+", text))
+    return [item for item in dict.fromkeys(items) if item]
 
 
 def mounted_datasets(environ: Mapping[str, str]) -> list[str]:

@@ -44,6 +44,19 @@ def check_replaceable(output: Path) -> None:
         )
 
 
+def stagings(output: Path) -> list[Path]:
+    """Folders beside `output` in which a publication is, or was, made."""
+    prefix = staging_prefix(output)
+    if not output.parent.is_dir():
+        return []
+    return [child for child in output.parent.iterdir() if child.name.startswith(prefix)]
+
+
+def staging_prefix(output: Path) -> str:
+    """The beginning of their names."""
+    return f".{output.name}.staging-"
+
+
 def is_published(folder: Path) -> bool:
     """Return whether the miner has published this folder."""
     try:

@@ -31,7 +31,13 @@ from miner.publishing.filesystem import (
     make_durable,
     replace_folder,
 )
-from miner.publishing.output_path import PUBLICATION_FILE, check_replaceable, is_published
+from miner.publishing.output_path import (
+    PUBLICATION_FILE,
+    check_replaceable,
+    is_published,
+    staging_prefix,
+    stagings,
+)
 from miner.publishing.structure import ModelReport, read_json
 from miner.publishing.verify import verify_model
 
@@ -152,7 +158,7 @@ class Publisher:
     def _replace(
         self, save: Callable[[Path], None], score: PublishedScore, *, strict: bool
     ) -> ModelReport:
-        staging = self._sibling(f"staging-{secrets.token_hex(4)}")
+        staging = self._root / f"{staging_prefix(self.output_dir)}{secrets.token_hex(4)}"
         staging.mkdir()
         save(staging)
         record = json.dumps(asdict(score), indent=2) + "\n"
@@ -189,9 +195,7 @@ class Publisher:
         if self._previous.exists() and not self.output_dir.exists():
             os.rename(self._previous, self.output_dir)
             logger.warning("restored the model published before from an interrupted publication")
-        prefix = self._sibling("staging-").name
-        leftovers = [child for child in self._root.iterdir() if child.name.startswith(prefix)]
-        for folder in (self._previous, *leftovers):
+        for folder in (self._previous, *stagings(self.output_dir)):
             if folder.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 if folder.exists():

@@ -39,7 +39,7 @@ def ended(
     [
         ("model", ExitStatus.MODEL, "/cache/models holds acme--tiny"),
         ("servers", ExitStatus.OK, "a model of"),
-        ("disk", ExitStatus.DISK, "two copies of the model need"),
+        ("disk", ExitStatus.DISK, "the model needs"),
         ("output", ExitStatus.OUTPUT, "cannot be written"),
     ],
 )

@@ -1,17 +1,20 @@
 """`python -m entrypoint` as the validator and a person run it."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from entrypoint.exit_status import ExitStatus
-from entrypoint.main import main
+from entrypoint import main, verdict
+from entrypoint.exit_status import ExitStatus, Failure
+from miner.publishing.output_path import PUBLICATION_FILE
 
 Arguments = Callable[..., list[str]]
 Run = Callable[[list[str], dict[str, str]], subprocess.CompletedProcess[str]]
@@ -24,7 +27,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
 
     def call(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         with mock.patch.dict(os.environ, environment, clear=True):
-            status = main(arguments)
+            status = main.main(arguments)
         return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -125,6 +128,50 @@ def test_failures_before_the_run(
     assert done.returncode == status
     assert last_line(done).startswith(f"miner: exit {status.value} ({status.label}): ")
     assert words in last_line(done)
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"),
+    [
+        (Failure(ExitStatus.DISK, "no room"), ExitStatus.DISK),
+        (OSError("no room"), ExitStatus.INTERNAL),
+        (None, ExitStatus.STOPPED),
+    ],
+)
+def test_a_second_life_that_cannot_begin_ends_with_the_model_of_the_first(
+    run: Run,
+    arguments: Arguments,
+    child_environment: dict[str, str],
+    model_writer: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    cause: Exception | None,
+    status: ExitStatus,
+) -> None:
+    def check(prepared: main.Prepared, stop: threading.Event) -> None:
+        if cause is None:
+            stop.set()
+        else:
+            raise cause
+
+    monkeypatch.setattr(main, "check", check)
+    monkeypatch.setattr(verdict, "FEWEST_SECONDS", math.inf)  # the files are no real model
+    assert run(arguments(), child_environment).returncode == status
+    output = Path(child_environment["MINER_CHECKPOINTS_DIR"], "task-1", "repo-1")
+    (model_writer(output) / PUBLICATION_FILE).write_text('{"step": 7}')
+    done = run(arguments(), child_environment)
+    assert done.returncode == ExitStatus.OK
+    assert ("asked to stop" if cause is None else "no room") in last_line(done)
+    by_hand = run(arguments("--set", "seed=1"), child_environment)
+    assert by_hand.returncode == status
+
+
+def test_a_log_that_takes_no_line_does_not_change_the_status(
+    arguments: Arguments, child_environment: dict[str, str]
+) -> None:
+    words = [sys.executable, "-m", "entrypoint", *arguments(model="acme/missing")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, env=child_environment, stdout=full, check=False)
+    assert done.returncode == ExitStatus.MODEL
 
 
 @pytest.mark.parametrize(

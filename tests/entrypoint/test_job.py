@@ -127,15 +127,30 @@ def test_model_names_are_checked(arguments: Arguments, value: str) -> None:
         parse_invocation(arguments(model=value), {})
 
 
-def test_servers_are_listed_once_without_trailing_slash() -> None:
-    assert split_server_urls(" http://a:1/ ,,http://b:2,http://a:1") == ["http://a:1", "http://b:2"]
+@pytest.mark.parametrize(
+    "text",
+    [
+        " http://a:1/ ,,http://[::1],http://a:1",
+        "http://a:1;http://[::1]",
+        '["http://a:1", "http://[::1]"]',
+        "'http://a:1 http://[::1]'",
+    ],
+)
+def test_servers_are_listed_once_in_any_form(text: str) -> None:
+    assert split_server_urls(text) == ["http://a:1", "http://[::1]"]
 
 
-def test_bad_server_url_is_explained_without_its_password(arguments: Arguments) -> None:
-    environ = {"ENVIRONMENT_SERVER_URLS": "ftp://user:hunter2@host"}
-    with pytest.raises(Failure, match=r"ENVIRONMENT_SERVER_URLS: .*not an http URL") as caught:
-        parse_invocation(arguments(), environ)
-    assert "hunter2" not in str(caught.value)
+@pytest.mark.parametrize("bad", ["ftp://user:hunter2@host", "None", "10.0.0.5:8000", "http://b:x"])
+def test_a_bad_server_url_is_left_out_and_named_without_its_password(
+    arguments: Arguments, bad: str
+) -> None:
+    invocation = parse_invocation(
+        arguments(), {"ENVIRONMENT_SERVER_URLS": f"{bad},http://a:80000,http://a:1"}
+    )
+    assert invocation.job.servers == ("http://a:1",)
+    assert len(invocation.warnings) == 2
+    assert all(line.startswith("ENVIRONMENT_SERVER_URLS: ") for line in invocation.warnings)
+    assert "hunter2" not in str(invocation.warnings)
 
 
 def test_user_options(arguments: Arguments) -> None:

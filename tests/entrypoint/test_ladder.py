@@ -168,7 +168,6 @@ def test_next_attempt(kinds: list[EndKind], tokens: int) -> None:
         ([EndKind.UNSERVED], ExitStatus.INFERENCE),
         ([EndKind.CRASHED] * 4, ExitStatus.TRAINER),
         ([EndKind.CRASHED] * 3 + [EndKind.HUNG], ExitStatus.STALLED),
-        ([EndKind.UNREACHABLE] * 4, ExitStatus.ENVIRONMENT),
         ([EndKind.INFERENCE_LOST] * 4, ExitStatus.INFERENCE),
     ],
 )
@@ -177,6 +176,13 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
     assert isinstance(decision, Outcome)
     assert decision.status is status
+
+
+def test_lost_servers_use_up_no_restart() -> None:
+    ends = [AttemptEnd(EndKind.UNREACHABLE, "")] * 9 + [AttemptEnd(EndKind.CRASHED, "")]
+    decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
+    assert isinstance(decision, NextAttempt)
+    assert decision.settings == ON_A_CPU
 
 
 def test_out_of_memory_takes_every_rung_with_any_number_of_restarts() -> None:

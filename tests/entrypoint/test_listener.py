@@ -3,6 +3,8 @@
 import io
 from itertools import starmap
 
+import pytest
+
 from entrypoint.exit_status import ExitStatus
 from entrypoint.listener import EXITED, FATAL, listen
 from entrypoint.outcome import Outcome
@@ -30,3 +32,15 @@ def test_every_event_is_answered_and_the_end_of_the_critical_program_stops() -> 
         "the program watchdog cannot be started; see supervisord.log",
     ]
     assert {reason.status for reason in reasons} == {ExitStatus.SUPERVISOR}
+
+
+def test_an_end_is_acknowledged_only_when_it_was_acted_upon() -> None:
+    """supervisord sends an event again that a listener died of, and no other."""
+    answers = io.StringIO()
+
+    def killed(reason: Outcome) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        listen(io.StringIO(event(EXITED, "watchdog")), answers, "watchdog", killed)
+    assert answers.getvalue() == "READY\n"

@@ -1,22 +1,24 @@
 """Checks before the run, each with its line and its way out."""
 
+import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from entrypoint import preflight
+from entrypoint import preflight, probes
 from entrypoint.environment import program_environment
 from entrypoint.exit_status import ExitStatus
 from entrypoint.hardware import GIB
 from entrypoint.model_facts import ModelFacts
 from entrypoint.paths import Paths
 from entrypoint.pretended import pretend_hardware
-from entrypoint.probes import health_error
+from entrypoint.probes import health_error, health_errors
 from entrypoint.topology import ModelShape
 
 SILENT = "http://127.0.0.1:1"  # nobody listens on port 1
@@ -162,10 +164,23 @@ def test_output_that_cannot_be_written_reports_what_to_do(tmp_path: Path) -> Non
     assert "mount it read-write" in check.message
 
 
-@pytest.mark.parametrize(("free", "level"), [(3, "fail"), (39, "warn"), (41, "ok")])
-def test_disk_for_two_models_and_checkpoints(tmp_path: Path, free: int, level: str) -> None:
-    check = preflight.check_disk(tmp_path, FACTS, free=free * GIB)
+@pytest.mark.parametrize(
+    ("free", "published", "level", "words"),
+    [
+        (1, False, "fail", "the model needs 2.00 GiB"),
+        (3, False, "warn", "4.00 GiB are needed to replace the published model"),
+        (39, False, "warn", "full training may use 40.00 GiB"),
+        (41, False, "ok", "41.00 GiB free"),
+        (1, True, "warn", "2.00 GiB are needed to replace the published model"),
+        (3, True, "warn", "full training may use 38.00 GiB"),
+    ],
+)
+def test_disk_for_two_models_and_checkpoints(
+    tmp_path: Path, free: int, published: bool, level: str, words: str
+) -> None:
+    check = preflight.check_disk(tmp_path, FACTS, free=free * GIB, published=published)
     assert check.level == level
+    assert words in check.message
     assert check.status is (ExitStatus.DISK if level == "fail" else ExitStatus.OK)
 
 
@@ -242,3 +257,24 @@ def test_complaint_about_silence_hides_credentials() -> None:
     said = health_error("http://me:hunter2@127.0.0.1:1/health", 5)
     assert "refused" in said
     assert "hunter2" not in said
+
+
+def test_a_server_that_sends_byte_after_byte_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "GRACE", 0.0)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drips() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                while not over.wait(0.01):
+                    connection.sendall(b"x")
+
+        sender = threading.Thread(target=drips)
+        sender.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/health"
+        assert health_errors([url], 0.1) == {url: f"{url}: no answer in 0.1 s"}
+        over.set()
+        sender.join()

@@ -13,9 +13,15 @@ import pytest
 from entrypoint import watchdog
 from entrypoint.control import ControlError, StartError
 from entrypoint.exit_status import ExitStatus
-from entrypoint.watchdog import StopRequested
+from entrypoint.watchdog import StopRequested, Watchdog
 from miner.config.heartbeat import Heartbeat, HeartbeatWriter, newest_write, read_heartbeat
-from miner.config.run_files import CHECKPOINTS, COMPLETE, HEARTBEAT_FILE, write_atomically
+from miner.config.run_files import (
+    BEST_FILE,
+    CHECKPOINTS,
+    COMPLETE,
+    HEARTBEAT_FILE,
+    write_atomically,
+)
 from miner.config.settings import Settings
 from miner.config.statuses import TrainerStatus
 from tests.entrypoint.watched import (
@@ -66,6 +72,30 @@ def test_a_checkpoint_that_is_written_slowly_does_not_count_as_silence_until_wri
     watch(supervisor)
     assert supervisor.done == ["start trainer", "stop trainer", "start trainer"]
     assert "no heartbeat for 230 s" in capsys.readouterr().out
+
+
+def test_a_clock_that_is_set_ahead_is_no_silence(fake: Build) -> None:
+    def jumps(supervisor: FakeSupervisor) -> None:
+        supervisor.now += 1000
+
+    supervisor = fake(beats, jumps, beats, exits(0))
+    steady = iter(range(100))
+    plan, stop = supervisor.plan, supervisor.stop_event
+    Watchdog(plan, supervisor, stop, supervisor.clock, lambda: next(steady)).run()
+    assert supervisor.done == ["start trainer"]
+
+
+def test_a_model_that_a_slow_disk_takes_is_a_sign_of_life(fake: Build) -> None:
+    def copies(supervisor: FakeSupervisor) -> None:
+        output = supervisor.plan.output_dir
+        file = output.parent / f".{output.name}.staging-1" / "model.safetensors"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (supervisor.now, supervisor.now))
+
+    supervisor = fake(beats, *[copies] * 20, exits(0))
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    assert supervisor.done == ["start trainer"]
 
 
 def test_another_attempt_waits_until_a_full_disk_has_room(
@@ -177,10 +207,25 @@ def test_one_server_that_answers_is_enough_to_go_on(fake: Build, serve: Callable
     assert (silent.asked, server.asked) == (1, 1)
 
 
-def test_servers_that_stay_lost_end_the_run(fake: Build) -> None:
-    status, message = watch(fake(exits(69), servers=(NOBODY,)))
+def test_servers_that_stay_lost_end_a_run_that_has_played_on_them(fake: Build) -> None:
+    supervisor = fake(exits(69), servers=(NOBODY,))
+    (supervisor.plan.train_dir / BEST_FILE).touch()
+    status, message = watch(supervisor)
     assert status is ExitStatus.ENVIRONMENT
     assert "no environment server answers any more" in message
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["silent", "healthy and no more"])
+def test_a_run_without_servers_plays_in_its_process_after_a_while(
+    fake: Build, serve: Callable[..., Any], answers: bool
+) -> None:
+    """A server that only says it is healthy ends one attempt after the other."""
+    url = serve().url if answers else NOBODY
+    supervisor = fake(*[beats] * 20, exits(69), exits(0), servers=(url,), trainer_ends_at=1500)
+    assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
+    settings = Settings.load(supervisor.plan.settings_file, environ={})
+    assert settings.environment.channel == "builtin"
+    assert supervisor.now < 1500
 
 
 def test_locks_of_killed_builds_are_gone_when_an_attempt_starts(

@@ -68,7 +68,7 @@ def is_asked_to_stop(fake: FakeSupervisor) -> None:
 
 
 def watch(fake: FakeSupervisor) -> tuple[ExitStatus, str]:
-    outcome = Watchdog(fake.plan, fake, fake.stop_event, fake.clock).run()
+    outcome = Watchdog(fake.plan, fake, fake.stop_event, fake.clock, fake.clock).run()
     return outcome.status, outcome.message
 
 
