@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 _POLL_S = 0.1
+_LOOK_S = 1.0
 
 
 class BackgroundLoop:
@@ -49,12 +50,18 @@ class BackgroundLoop:
                 coroutine.close()
                 over.set()
 
+        def wait() -> None:
+            while not over.wait(_LOOK_S):
+                if not self._thread.is_alive():  # SystemExit in a coroutine ends a loop
+                    raise RuntimeError("the event loop has ended: something in it has exited")
+
         try:
             self._loop.call_soon_threadsafe(start)
-            over.wait()
+            wait()
         except BaseException:
-            self._loop.call_soon_threadsafe(cancel)
-            over.wait()
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(cancel)
+                wait()
             raise
         return tasks[0].result()
 
@@ -62,8 +69,9 @@ class BackgroundLoop:
         """Cancel what still runs, let it clean up, and end the thread (idempotent)."""
         if self._loop.is_closed():
             return
-        self.run(_cancel_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread.is_alive():
+            self.run(_cancel_others())
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 

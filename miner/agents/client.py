@@ -18,7 +18,7 @@ from miner.config.errors import ConfigurationError
 from miner.inference.sampler import Sampler, SamplerError, SamplingParams
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.wire import Choice
-from miner.rollout.completions import sample_all
+from miner.rollout.completions import begins_with, prompt_ids, sample_all
 
 Prompt = str | Sequence[int]
 REPLY_TIMEOUT_S = 600.0
@@ -188,17 +188,6 @@ def prompt_texts(prompts: Sequence[Any], trainer: Any) -> list[str]:
     tokenizer, options = trainer.processing_class, trainer.chat_template_kwargs
     rows = [maybe_apply_chat_template({"prompt": each}, tokenizer, **options) for each in prompts]
     return [row["prompt"] for row in rows]
-
-
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a prompt, with one beginning-of-sequence token where the model has one."""
-    special = not begins_with(tokenizer.bos_token, text)
-    return list(tokenizer(text, add_special_tokens=special)["input_ids"])
-
-
-def begins_with(bos_token: str | None, text: str) -> bool:
-    """Return whether a chat template has written the token already."""
-    return bool(bos_token) and text.startswith(str(bos_token))
 
 
 def _completion(choice: Choice) -> Completion:

@@ -18,6 +18,7 @@ from miner.agents.client import Client, Prompt, VLLMClientGenerationConfig
 from miner.agents.completions import Completion, Completions
 from miner.config.errors import ConfigurationError
 from miner.environments.code_agent.form import Tags
+from miner.rollout.completions import prompt_ids
 
 
 class Environment:
@@ -101,7 +102,9 @@ class CodeAgentEnvironment(Environment):
             )
         stop = [self.tags.code_end, *(generation_config.stop or ())]
         first = replace(generation_config, stop=stop)
-        done = list(vllm_client.generate(prompts=prompts, **vars(first)).items)
+        # encoded here: a client without the tokenizer cannot tell a text that begins with its BOS
+        began = [prompt_ids(self.tokenizer, text) for text in prompts]
+        done = list(vllm_client.generate(prompts=began, **vars(first)).items)
         fresh = dict(enumerate(done))  # by place: the latest reply of those that may continue
         for _ in range(self.max_turns - 1):
             codes = {at: code for at, reply in fresh.items() if (code := self._code(reply))}

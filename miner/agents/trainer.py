@@ -16,7 +16,6 @@ from miner.agents.client import (
     SamplerClient,
     VLLMClient,
     VLLMClientGenerationConfig,
-    prompt_ids,
     prompt_texts,
 )
 from miner.agents.completions import Completions
@@ -24,6 +23,7 @@ from miner.agents.environment import Environment
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.completions import prompt_ids
 
 log = logging.getLogger(__name__)
 

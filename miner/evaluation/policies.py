@@ -15,7 +15,13 @@ from miner.environments.base import EpisodeTask, Observation, Tool
 from miner.environments.listing import parse_listing
 from miner.environments.playing import TextConversation
 from miner.games import GAMES, RANDOM, StateTextError
-from miner.inference.sampler import Sampler, SamplerError, SamplingParams, new_session
+from miner.inference.sampler import (
+    EngineLostError,
+    Sampler,
+    SamplerError,
+    SamplingParams,
+    new_session,
+)
 from miner.rollout.chat_template import REFUSALS
 from miner.rollout.renderer import ChatRenderer
 
@@ -177,6 +183,8 @@ class SamplerPolicy:
             )
         try:
             sample = await self._sampler.sample(prompt, params, session=session)
+        except EngineLostError:
+            raise  # says nothing of the model: the game is played again
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
         return self._renderer.reply_text(sample, special_tokens=bool(chat.tools))

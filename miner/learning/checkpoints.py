@@ -29,6 +29,7 @@ from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE
 from miner.distributed.ranks import Ranks
 from miner.learning.schedule import Schedule
+from miner.publishing.filesystem import make_durable
 from miner.publishing.structure import weight_files
 
 SHARE = 0.05
@@ -120,20 +121,21 @@ class Checkpoints(TrainerCallback):
     ) -> None:
         """Mark it complete once every rank has written its part, and remove the one before."""
         self._ranks.gather(None)
-        self._last = self._clock()
-        self._seconds = self._last - self._began
         folder = checkpoint_folder(args, state.global_step)
         if not self._ranks.leads or not folder.exists():  # or the disk refused it
             return
         try:
-            with open(folder / COMPLETE, "w") as file:
-                json.dump({"step": state.global_step, "elapsed": self._schedule.elapsed}, file)
-                file.flush()
-                os.fsync(file.fileno())
+            make_durable(folder)
+            marker = {"step": state.global_step, "elapsed": self._schedule.elapsed}
+            (folder / COMPLETE).write_text(json.dumps(marker))
+            make_durable(folder)  # the marker, and only now: the rest of it is on the disk
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             self._disk.note(f"step {state.global_step}: no checkpoint: {error}")
             return
+        finally:
+            self._last = self._clock()
+            self._seconds = self._last - self._began
         for other in folder.parent.glob("checkpoint-*"):
             if other != folder:
                 (other / COMPLETE).unlink(missing_ok=True)  # first: half of it is not a checkpoint

@@ -122,9 +122,13 @@ class StepTokens:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # of its one flag
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # of its one flag
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def read(cls, path: Path) -> StepTokens:

@@ -86,7 +86,7 @@ class RolloutCompletions:
     def _ids(self, prompt: Prompt, as_chat: bool | None) -> list[int]:
         if isinstance(prompt, str):
             if not as_chat:
-                return list(self._tokenizer(prompt)["input_ids"])
+                return prompt_ids(self._tokenizer, prompt)
             messages: list[Message] = [{"role": "user", "content": prompt}]
         elif as_chat is False:
             raise ConfigurationError(
@@ -99,6 +99,17 @@ class RolloutCompletions:
             conversation, add_generation_prompt=True, tokenize=False
         )
         return list(self._tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of a prompt, with one beginning-of-sequence token where the model has one."""
+    special = not begins_with(tokenizer.bos_token, text)
+    return list(tokenizer(text, add_special_tokens=special)["input_ids"])
+
+
+def begins_with(bos_token: str | None, text: str) -> bool:
+    """Return whether a chat template has written the token already."""
+    return bool(bos_token) and text.startswith(str(bos_token))
 
 
 def sample_all(

@@ -32,6 +32,7 @@ from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.reporting.records import EvaluationRecord, RecordFile
 from miner.reporting.run_folder import RunFolder
+from miner.reporting.token_records import FOLDER as TOKENS
 from miner.training.temperature import TEMPERATURE_FILE
 
 BASE_FILE = "base_fingerprint.json"
@@ -111,6 +112,8 @@ def _remove_half_written(folder: Path) -> None:
     """Remove files that a kill cut off: they take room."""
     for file in (WEIGHT_FILE, f".{BEST_WEIGHTS_FILE}"):
         (folder / file).unlink(missing_ok=True)
+    for file in (folder / TOKENS).glob(".*"):
+        file.unlink(missing_ok=True)
     for checkpoint in (folder / CHECKPOINTS).glob("checkpoint-*"):
         if not (checkpoint / COMPLETE).exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,14 +24,15 @@ from miner.agents.client import (
     Client,
     SamplerClient,
     VLLMClientGenerationConfig,
-    prompt_ids,
     prompt_texts,
 )
 from miner.agents.completions import Completions
 from miner.agents.trainer import EnvironmentRollout, config_of
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
+from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
+from miner.rollout.completions import RolloutCompletions, prompt_ids
 from tests.builders import build_qwen3, build_tokenizer
 
 PROMPTS = [{"prompt": "12 "}, {"prompt": "3 "}]
@@ -87,11 +89,12 @@ def test_outputs_are_not_trained_on(tmp_path: Path) -> None:
 
     class Telling:
         def __init__(self, client: Client) -> None:
-            self._client = client
+            self._client, self._asked = client, 0
 
         def generate(self, prompts: Sequence[Any], **given: Any) -> Completions:
             made = self._client.generate(prompts=prompts, **given)
-            if not isinstance(prompts[0], str):
+            self._asked += 1
+            if self._asked > 1:
                 return made
             code = tokenizer("<code>1</code>", add_special_tokens=False)["input_ids"]
             ends = [type(i)(i.prompt_ids, tuple(code), (-1.0,) * len(code), (1,) * len(code),
@@ -201,6 +204,19 @@ def test_a_prompt_begins_with_one_bos_token() -> None:
     assert tokenizer("12 ")["input_ids"][0] == bos
     assert prompt_ids(tokenizer, "12 ") == prompt_ids(tokenizer, "<s>12 ")
     assert prompt_ids(tokenizer, "12 ").count(bos) == 1
+    asked: list[Any] = []
+
+    class Asked:
+        def generate(self, prompts: Any, **_: Any) -> Completions:
+            asked.extend(prompts)
+            return Completions([])
+
+    environment = CodeAgentEnvironment(Mock(), tokenizer)
+    environment.generate(Asked(), VLLMClientGenerationConfig(max_tokens=8), ["12 ", "<s>12 "])
+    with BackgroundLoop() as loop, TransformersSampler(build_qwen3(), tokenizer) as sampler:
+        complete = RolloutCompletions(sampler, tokenizer, loop, SamplingParams(1))
+        asked += [row["prompt_ids"] for row in complete(["12 ", "<s>12 "])]
+    assert asked == [prompt_ids(tokenizer, "12 ")] * 4
 
 
 def test_a_distribution_that_is_not_trained_is_refused() -> None:

@@ -1,9 +1,10 @@
 """The step microscope: the record explains the loss that was logged."""
 
+import errno
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -175,6 +176,20 @@ def test_a_disk_that_refuses_ends_the_records_and_not_the_run(tmp_path: Path) ->
     row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
     records.add(StepTokens(1, {}, [], [row], {}))
     assert records.keep == 0
+
+
+def test_a_record_that_fills_the_disk_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: BinaryIO, **_: object) -> None:
+        file.write(b"the last byte")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    one = np.zeros(1, np.float32)
+    row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
+    TokenRecords(tmp_path, keep=5).add(StepTokens(1, {}, [], [row], {}))
+    assert list((tmp_path / "tokens").iterdir()) == []
 
 
 def test_with_a_kl_term_the_loss_is_recomputed_too(tmp_path: Path) -> None:

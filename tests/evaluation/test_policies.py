@@ -9,11 +9,13 @@ from miner.environments.base import Message, Tool
 from miner.environments.builtin import BuiltinSource
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError, PromptTooLongError, SamplerPolicy
-from miner.evaluation.runner import evaluate
+from miner.evaluation.runner import Rules, evaluate
 from miner.games import GAMES
-from miner.inference.sampler import Sample, SamplerError, SamplingParams
+from miner.inference.sampler import EngineLostError, Sample, SamplerError, SamplingParams
 from miner.rollout.renderer import ChatRenderer
+from miner.rollout.scheduler import RetryParams
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer, trl_template
+from tests.evaluation.scripted import ScriptedSource, task, won
 
 TASK = EpisodeTask("goofspiel", 0, 0)
 CHAT = [{"role": "system", "content": "Play."}, {"role": "user", "content": "Your move?"}]
@@ -95,6 +97,23 @@ async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
     policy = SamplerPolicy("tiny", ScriptedSampler(broken), renderer, SamplingParams(5))
     with pytest.raises(PolicyError, match="leaves no room"):
         await policy.conversation(TASK).answer(Observation(CHAT))
+
+
+async def test_an_engine_that_is_lost_says_nothing_of_the_model() -> None:
+    left: list[Exception | None] = [EngineLostError("away"), None]
+
+    def comes_back(_: object) -> Sample:
+        if error := left.pop(0):
+            raise error
+        return build_sample([1])
+
+    policy = SamplerPolicy(
+        "tiny", ScriptedSampler(comes_back), ChatRenderer(build_tokenizer()), SamplingParams(5)
+    )
+    rules = Rules(retry=RetryParams(pause_seconds=0, episode_seconds=None))
+    result = await evaluate(policy, ScriptedSource({7: [[won()]] * 2}), [task(7)], rules)
+    [record] = result.episodes
+    assert (record.score, record.failure, record.tries) == (1.0, None, 2)
 
 
 async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -> None:

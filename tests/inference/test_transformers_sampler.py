@@ -5,6 +5,7 @@ import logging
 import threading
 from collections import Counter
 from itertools import chain
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 from miner.inference.sampler import SamplerError, SamplingParams
 from miner.inference.transformers import sampler as transformers_sampler
+from miner.inference.transformers.forward import CachedForward
 from miner.inference.transformers.sampler import TransformersSampler
 from tests.builders import build_llama, build_qwen3, build_tokenizer
 from tests.rollout.sampling import GREEDY, PROMPTS, build_endless_qwen3, generated
@@ -350,6 +352,20 @@ async def test_failing_model_fails_the_requests_in_flight_only(tokenizer):
         assert (await sampler.sample(prompt, GREEDY, session=1)).token_ids == generated(
             model, prompt
         )
+
+
+async def test_a_cache_that_cannot_grow_leaves_no_slot_taken(tokenizer, monkeypatch):
+    """The copy of a shared beginning is where memory runs out first."""
+    model = build_qwen3()
+    with TransformersSampler(model, tokenizer, max_sessions=1) as sampler:
+        monkeypatch.setattr(
+            CachedForward, "share", Mock(side_effect=[RuntimeError("out of memory")])
+        )
+        with pytest.raises(SamplerError, match="out of memory"):
+            await sampler.sample(PROMPTS[0], GREEDY)
+        monkeypatch.undo()
+        async with asyncio.timeout(60):  # without its only slot it would wait for ever
+            await sampler.sample(PROMPTS[0], GREEDY)
 
 
 async def test_weights_that_give_nan_are_an_error_not_a_token(tokenizer):

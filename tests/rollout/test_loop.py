@@ -25,6 +25,20 @@ def test_errors_reach_the_caller(loop):
         loop.run(fail())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_exit_within_the_loop_is_an_error_of_the_call(monkeypatch):
+    monkeypatch.setattr("miner.background_loop._LOOK_S", 0.01)
+
+    async def leave():
+        raise SystemExit(3)
+
+    with (
+        BackgroundLoop() as loop,
+        pytest.raises(RuntimeError, match="something in it has exited"),
+    ):
+        loop.run(leave())
+
+
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_waits_for_the_cleanup(loop):
     cleaned = []

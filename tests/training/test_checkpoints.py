@@ -74,6 +74,18 @@ def test_a_checkpoint_knows_the_training_time_until_then(tmp_path: Path) -> None
     assert (found.step, found.elapsed) == (1, 100.0)
 
 
+def test_a_checkpoint_is_complete_only_when_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine may be lost at any instant, not this process alone."""
+    marked: list[bool] = []
+    monkeypatch.setattr(
+        checkpoints, "make_durable", lambda folder: marked.append((folder / COMPLETE).exists())
+    )
+    Steps(tmp_path).step(100.0)
+    assert marked == [False, True]
+
+
 def test_checkpoints_are_as_far_apart_as_is_set_but_for_the_last(tmp_path: Path) -> None:
     steps = Steps(tmp_path, seconds_apart=600)
     written = [steps.step(now) for now in (100, 599, 600, 700, 1199, 1200)]

@@ -67,7 +67,7 @@ class OwnProblems(SeededTasks):
     def _called(self, method: Callable[..., Any], *given: object) -> Any:
         try:
             return method(*given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             shown = ", ".join(repr(each)[:80] for each in given)
             raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
 

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 SERVE: Final = Path(__file__).with_name("serve_app.py")
 _STOP_S: Final = 5.0
 _LAST_WORDS: Final = 300
+_LOG_END: Final = 65_536
 
 
 class LocalApp:
@@ -53,7 +54,7 @@ class LocalApp:
                 "makes one with OpenEnv, or name a Python that has what the application imports"
             )
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.NamedTemporaryFile(prefix="openenv-", suffix=".log")  # noqa: SIM115
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it has no name: a kill leaves none)
 
     async def start(self) -> None:
         """Start it, or start it again on the same port; it does not answer yet.
@@ -73,7 +74,9 @@ class LocalApp:
         status = None if self._process is None else self._process.poll()
         if status is None:
             return ""
-        return f"status {status}, {_last_words(Path(self._log.name).read_bytes())}"
+        begins = max(0, os.fstat(self._log.fileno()).st_size - _LOG_END)
+        words = _last_words(os.pread(self._log.fileno(), _LOG_END, begins))
+        return f"status {status}, {words}"
 
     def stop(self) -> None:
         """End it (idempotent)."""

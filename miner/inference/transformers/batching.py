@@ -151,16 +151,16 @@ class BatchEngine:
             return []
         started = []
         held = [(row.slot, np.array(row.ids[: row.cached])) for row in self._active]
-        for row in self._waiting:
+        while self._waiting:
+            row = self._waiting[0]
             lease = self._table.lease(row.session, row.ids, held)
             if lease is None:
                 break
             row.slot = lease.slot
+            self._active.append(self._waiting.pop(0))  # gives its slot back if the next line fails
             self._forward.share(lease.donor, row, lease.cached)
             row.held = row.cached
             started.append(row)
-        self._active += started
-        del self._waiting[: len(started)]
         return started
 
     def _decode(self, rows: Sequence[DecodeRow]) -> None:

@@ -147,6 +147,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("return 1 / len(reply)", r"grade\(\d+, ''\) raised ZeroDivisionError.*mine.py, line 8"),
         ("return float('nan')", "returned nan: expected a number from 0 to 1"),
         ("return 2", "returned 2: expected a number from 0 to 1"),
+        ("raise SystemExit", r"grade\(\d+, ''\) raised SystemExit"),
         ("return None", "returned None: expected a number from 0 to 1"),
     ],
 )
