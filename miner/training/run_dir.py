@@ -112,8 +112,8 @@ def _remove_half_written(folder: Path) -> None:
     """Remove files that a kill cut off: they take room."""
     for file in (WEIGHT_FILE, f".{BEST_WEIGHTS_FILE}"):
         (folder / file).unlink(missing_ok=True)
-    for file in (folder / TOKENS).glob(".*"):
-        file.unlink(missing_ok=True)
+    for record in (folder / TOKENS).glob(".*"):
+        record.unlink(missing_ok=True)
     for checkpoint in (folder / CHECKPOINTS).glob("checkpoint-*"):
         if not (checkpoint / COMPLETE).exists():
             shutil.rmtree(checkpoint, ignore_errors=True)

@@ -159,7 +159,7 @@ def load_function(
     return called
 
 
-def with_place(error: Exception) -> str:
+def with_place(error: BaseException) -> str:
     """Type, text, file and line of what custom code raised."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
