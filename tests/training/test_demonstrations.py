@@ -258,8 +258,10 @@ def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.Mo
     """A resumed run's begin where it goes on."""
     steps: Queue[int] = Queue()
     monkeypatch.setattr(WarmStart, "_demonstrations", lambda self, step: steps.put(step) or [])
-    _warm_start(_settings(), step=7)
+    warm = _warm_start(_settings(), step=7)
     assert steps.get(timeout=60) == 7
+    warm.rows(7)
+    assert steps.get(timeout=60) == 8, "the next step's wait until they are asked for"
 
 
 def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
@@ -271,14 +273,18 @@ def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
 
 
 def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = Event()
-    monkeypatch.setattr(demonstrations, "demonstrate", lambda *args: answered.wait() and [])
+    answered, whole = Event(), demonstrations.demonstrate
+    monkeypatch.setattr(
+        demonstrations, "demonstrate", lambda *args: answered.wait() and whole(*args)
+    )
+    warm = _warm_start(_settings())
+    prompts = [encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2
     monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.01)
     with pytest.raises(GamePlayed):
-        _played(_warm_start(_settings()))(
-            [encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(0)
-        )
+        _played(warm)(prompts, _at(0))
     answered.set()
+    monkeypatch.setattr(demonstrations, "MOST_SECONDS", 60.0)
+    assert warm.rows(1) == [], "each step would wait as long"
 
 
 def test_other_channels_have_no_teachers() -> None:

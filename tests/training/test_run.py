@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from miner.config.channel_facts import FACTS
+from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
 from miner.environments import EpisodeTask, ProtocolError
 from miner.environments.base import Observation
@@ -23,7 +25,10 @@ from miner.environments.builtin import BuiltinEnvironment
 from miner.environments.outages import Outages
 from miner.evaluation.grader import TRAINING_SEEDS, episode_list, held_out_list
 from miner.learning.trainer import EpisodeTrainer
+from miner.publishing.best import BestModel
+from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
+from miner.publishing.publisher import Publisher
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.episode import SampledConversation
 from miner.training import playing
@@ -32,6 +37,7 @@ from miner.training.episodes import training_dataset
 from miner.training.rollout_function import RolloutFunction
 from tests.machine import Machine
 from tests.training.in_process import Work
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
@@ -150,6 +156,42 @@ def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> 
     assert not all(torch.equal(base[name], tensor) for name, tensor in saved.items())
 
 
+def test_each_episode_and_each_pass_is_a_sign_of_life(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a step's or an evaluation's may take longer than the watchdog waits."""
+    phases = Counter[str]()
+    monkeypatch.setattr(HeartbeatWriter, "beat", lambda _, phase, step=0: phases.update([phase]))
+    work.train("optimizer.max_steps=1", "optimizer.micro_batch_tokens=256")
+    assert (phases["evaluation"], phases["rollout"]) == (2 * 10, 2 * 4)
+    assert phases["step"] > 1, "only the step's end"
+
+
+def test_the_last_weights_are_written_again_where_the_disk_was_full(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failures = Publisher.publish, iter([PublishingError("no space left")])
+
+    def full_at_first(*wanted: Any) -> None:
+        for failure in failures:
+            raise failure
+        publish(*wanted)
+
+    monkeypatch.setattr(Publisher, "publish", full_at_first)
+    monkeypatch.setattr(BestModel, "replaced_by", lambda *_: True)
+    assert work.train("optimizer.max_steps=1").step == 1
+
+
+def test_a_model_of_duels_is_verified_in_the_dtype_that_it_is_served_in(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = MagicMock(side_effect=PublishingError)
+    monkeypatch.setattr(training, "Publisher", opened)
+    with pytest.raises(PublishingError):
+        work.train("environment.channel=duel", "environment.games=['leduc_poker']")
+    assert opened.call_args.kwargs.get("dtype") == "bfloat16"
+
+
 def test_a_killed_run_plays_the_tasks_of_its_remaining_steps(
     work: Work, at_rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,18 +297,23 @@ def at_pause(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_run_waits_for_a_server_that_went_away_and_continues(
-    work: Work, machine: Machine, at_rollout, at_pause
+    work: Work, machine: Machine, at_rollout, at_pause, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = machine.start()
+    """The wait is no part of how long a step takes: another one has room after it."""
+    url, clock = machine.start(), Clock()
+    for name in ("Schedule", "Stopwatch"):
+        monkeypatch.setattr(training, name, partial(getattr(training, name), clock=clock))
     phases = []
 
     def look() -> None:
+        clock.now += 1000.0
         phases.append(json.loads((work.run_dir / "heartbeat.json").read_text())["phase"])
 
     at_rollout[2] = lambda: machine.kill(0)
     at_pause[2] = look
     at_pause[3] = lambda: machine.start(0)
-    work.train("optimizer.max_steps=3", "environment.channel=graded", ENVIRONMENT_SERVER_URLS=url)
+    settings = ("optimizer.max_steps=3", "environment.channel=graded", "deadline.seconds=1500")
+    work.train(*settings, ENVIRONMENT_SERVER_URLS=url)
     assert work.steps == [1, 2, 3]
     records = RunFolder(work.run_dir).read().steps
     assert [record.lost_episodes for record in records] == [0, 0, 0]
