@@ -81,10 +81,10 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     assert live_episodes(fewer, ranks) == 5
     planned = settings.having(rollout={"live_episodes": 60})  # there is memory for so many
     assert live_episodes(planned, ranks) == 60
-    asked = []
+    asked, merged = [], []
 
-    def played(policy, source, tasks, rules, *_):
-        asked.append((rules.concurrency, rules.timeout_s, policy.temperature))
+    def played(policy, source, tasks, rules, on_episode, outages):
+        asked.append((rules.concurrency, rules.timeout_s, policy.temperature, outages))
 
     monkeypatch.setattr(playing, "evaluate", played)
     monkeypatch.setattr(playing, "repeat_until_held", lambda engine, play: play())
@@ -94,7 +94,9 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
         ranks=SimpleNamespace(count=2, rank=0, leads=True, gather=lambda part: [part, part]),
         engine=SimpleNamespace(sampler=None),
         source=SimpleNamespace(capacity=4096),
-        learner=SimpleNamespace(renderer=None, as_published=nullcontext),
+        learner=SimpleNamespace(
+            renderer=None, as_published=lambda: nullcontext(merged.append(engine))
+        ),
         trainer=SimpleNamespace(state=SimpleNamespace(global_step=1)),
         loop=SimpleNamespace(run=lambda _: None),
         progress=SimpleNamespace(note=print),
@@ -102,9 +104,14 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
         heartbeat=None,
         stop=None,
     )
+    rollouts = Rollouts(run)
     with pytest.raises(RolloutStopped):
-        Rollouts(run).evaluate([EpisodeTask("goofspiel", 1, 2, "random")] * 4)
-    assert asked == [(live, 3600, 0.0)], "greedily, as graded"
+        rollouts.evaluate([EpisodeTask("goofspiel", 1, 2, "random")] * 4)
+    assert asked == [(live, 3600, 0.0, rollouts._outages)], "greedily, as graded"
+    assert merged == ["transformers"] * (engine == "transformers"), "another engine is pushed them"
+    monkeypatch.setattr(playing, "Scheduler", lambda *_, **parts: asked.append(parts["retry"]))
+    rollouts.player(0.8)
+    assert asked[-1].episode_seconds == 3600
 
 
 def test_a_server_that_never_starts_is_waited_for_and_named(loop, tmp_path):
@@ -167,10 +174,20 @@ def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_
     assert chosen == [("device", 3), ("stream", stream)]
 
 
-def test_the_colocated_engine_holds_its_weights_in_the_dtype_that_is_trained(
-    monkeypatch, loop, tmp_path
-):
-    """Not in that of config.json, which is vLLM's choice."""
+def test_a_server_is_pushed_weights_of_the_dtype_that_it_holds(monkeypatch, loop, tmp_path):
+    learner = SimpleNamespace(model=build_qwen3(), reply_rules=lambda context: RULES)
+    pushed = []
+    monkeypatch.setattr(engine_choice, "WeightSync", lambda make, *_, **__: pushed.append(make()))
+    with stub_in_thread(StubVllm(build_qwen3().bfloat16(), build_tokenizer())) as url:
+        wanted = "rollout.engine=vllm_server", f"rollout.server={url}"
+        settings = settings_for(tmp_path, *wanted, "rollout.max_episode_tokens=1024")
+        open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks()).close()
+    [weights] = pushed
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+
+
+def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp_path):
+    """The dtype is not that of config.json, which is vLLM's choice; no two ranks share a seed."""
     opened = {}
 
     def open_llm(*args, **options):
@@ -187,9 +204,17 @@ def test_the_colocated_engine_holds_its_weights_in_the_dtype_that_is_trained(
         tmp_path,
         "rollout.engine=vllm_colocated",
         "rollout.max_episode_tokens=1024",
-        "model.dtype=bfloat16",
+        *("rollout.memory_share=0.3", "rollout.live_episodes=5"),
+        *("model.dtype=bfloat16", "seed=7"),
     )
-    engine = open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks())
+    ranks = SimpleNamespace(count=2, rank=1)
+    engine = open_engine(settings, learner, TRAINER, loop, lambda: None, ranks)
     engine.close()
-    assert opened["dtype"] == "bfloat16"
-    assert opened["sleeps"] is False
+    assert opened == {
+        "dtype": "bfloat16",
+        "sleeps": False,
+        "seed": 15,
+        "gpu_memory_utilization": 0.3,
+        "max_model_len": RULES.context,
+        "max_num_seqs": 5,
+    }
