@@ -148,12 +148,14 @@ def test_nothing_is_loaded_in_a_container_that_is_asked_to_stop(
 def test_a_check_that_does_not_end_leaves_the_structural_one(
     tmp_path: Path, model_writer: Writer, monkeypatch: pytest.MonkeyPatch, cut_off: bool
 ) -> None:
-    run = run_plan(tmp_path, started_at=0.0, kill_at=time.time() + 600)
+    kill_at = time.time() + 600
+    run = run_plan(tmp_path, started_at=0.0, kill_at=kill_at, served_dtype="bfloat16")
     model_writer(run.output_dir)
     before = signal.getsignal(signal.SIGTERM)
 
-    def verify(folder: Path, *, timeout: float, **_: object) -> None:
+    def verify(folder: Path, *, timeout: float, dtype: str, **_: object) -> None:
         assert timeout <= 600
+        assert dtype == "bfloat16"
         if cut_off:
             assert signal.getsignal(signal.SIGTERM) != before  # else it would end pytest
             os.kill(os.getpid(), signal.SIGTERM)

@@ -73,6 +73,13 @@ def test_rows_of_recorded_conversations_keep_their_length() -> None:
     assert "half of a pass (optimizer.micro_batch_tokens 16384 -> 8192)" in walked(wide)[0]
 
 
+def test_games_of_duels_are_shortened_only_beside_mounted_rows() -> None:
+    duels = COLOCATED.having(environment={"channel": "duel"})
+    mounted = duels.having(demonstrations={"share": 1.0, "datasets": ["/data/a--b"]})
+    shorter = [any("shorter" in rung for rung in walked(each)[0]) for each in (duels, mounted)]
+    assert shorter == [False, True]
+
+
 def test_on_a_cpu_nothing_is_abandoned_that_only_gpus_have() -> None:
     assert walked(ON_A_CPU)[0] == [
         "half of a pass (optimizer.micro_batch_tokens 8192 -> 4096)",

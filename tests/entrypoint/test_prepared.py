@@ -11,10 +11,12 @@ from entrypoint import main
 from entrypoint.job import parse_invocation
 from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import plan_programs
+from entrypoint.reaper import Ended
 from entrypoint.run_cost import START_SECONDS
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
 from miner.training.run_dir import prepare_run_dir
+from tests.entrypoint.plans import run_plan
 from tests.entrypoint.test_run_settings import planned
 from tests.entrypoint.test_topology import MODELS
 
@@ -42,9 +44,11 @@ def test_a_start_is_no_silence(inventory: str, _: bool) -> None:
 
 
 def test_a_job_of_duels_meets_players_with_a_rule_and_sees_notes_on_them() -> None:
-    wanted = planned(duels=True, shape=MODELS["3B"])[0].environment
+    settings = planned(duels=True, shape=MODELS["3B"])[0]
+    wanted = settings.environment
     assert wanted.opponents == ("random", "teacher", "rival")
     assert wanted.notes == 0.5
+    assert (settings.demonstrations.rows, settings.reward.tau) == (64, 0.015)
 
 
 @pytest.mark.parametrize(("error", "layout"), [("", "colocated"), ("they fail", "cpu")])
@@ -61,6 +65,20 @@ def test_a_driver_that_is_too_old_is_planned_for(
     job = main.prepare(parse_invocation(arguments()), 1000.0, {**os.environ, **roots})
     assert job.topology.layout == layout
     assert (job.hardware.cuda_libraries is None) is bool(error)
+
+
+def test_supervisord_ends_itself_before_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = run_plan(tmp_path, trainer_ends_at=100.0, ends_at=130.0, stop_seconds=5.0)
+    plan.run_dir.mkdir()
+    ended: list[float] = []
+    stopped = Ended(0, "SIGTERM", overdue=False)
+    monkeypatch.setattr(
+        "entrypoint.reaper.run", lambda *_, stop_at, **__: ended.append(stop_at) or stopped
+    )
+    main.run_programs(plan, (), {}, Event())
+    assert ended == [135.0]
 
 
 @pytest.mark.parametrize("begun", [True, False])
