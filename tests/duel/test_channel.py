@@ -1,5 +1,6 @@
 """Duels as episodes: the same requests, results and forfeits as a duel between two players."""
 
+import asyncio
 import itertools
 import json
 from collections import Counter
@@ -40,6 +41,7 @@ from miner.rollout.renderer import ChatRenderer
 from tests.builders import build_tokenizer, save_base
 from tests.duel.golden import stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
+from tests.virtual_time import run_paused
 
 
 def source(*, opponent: Scripted | None = None, published: Path | None = None) -> DuelSource:
@@ -164,10 +166,10 @@ async def test_each_turn_is_a_fresh_chat_with_tools_and_the_notes_of_the_game() 
     assert list(first.tools[0]["function"]) == ["description", "name", "parameters", "strict"]
     note = ("working_memory_rewrite", '{"slot": 2, "content": "raises a lot"}')
     shown = await duel.step(written(calls(note, ("game_action", '{"action_id": 1}'))))
-    if shown.messages:
-        assert shown.fresh
-        assert "[2] raises a lot" in shown.messages[0]["content"]
-        assert shown.tools[-1]["function"]["parameters"]["properties"]["action_id"]["enum"]
+    assert shown.messages
+    assert shown.fresh
+    assert "[2] raises a lot" in shown.messages[0]["content"]
+    assert shown.tools[-1]["function"]["parameters"]["properties"]["action_id"]["enum"]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,20 @@ async def test_an_opponent_that_fails_to_decide_plays_at_random_instead() -> Non
     for answer in (gives_up, lambda request: Reply()):
         duel = source(opponent=Scripted("b", answer)).open()
         assert (await duel.reset(duel_task("leduc_poker", 5, 1, "b"))).messages
+
+
+def test_an_opponent_may_take_its_time() -> None:
+    """A limit would end the game, and another deal would take its place."""
+    pauses = iter([3600.0])
+
+    class Slow(Scripted):
+        async def reply(self, request: Request) -> Reply:
+            await asyncio.sleep(next(pauses, 0.0))
+            return await super().reply(request)
+
+    duel = source(opponent=Slow("b", lowest_call)).open()
+    _, seconds = run_paused(duel.reset(duel_task("leduc_poker", 5, 1, "b")))
+    assert (duel.table.seed, seconds) == (5, 3600.0)
 
 
 async def test_an_opponent_that_fails_is_not_a_score() -> None:

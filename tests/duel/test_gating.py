@@ -9,6 +9,7 @@ from miner.__main__ import app
 from miner.duel import gating
 from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
+from miner.duel.play import Rules
 from miner.duel.players.base import Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.scoreboard import Meeting, score
@@ -16,9 +17,14 @@ from miner.duel.turn import Request
 from tests.duel.stand_ins import Scripted, interrupting, lowest_call
 
 
-async def test_a_stronger_player_passes_and_the_weaker_one_does_not() -> None:
+async def test_a_stronger_player_passes_and_the_weaker_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(gating, "Rules", lambda *drawn: seeds.append(drawn[0]) or Rules(*drawn))
     strong = await play_gate("teacher", "random", ["leduc_poker"], 300)
     assert strong.passed
+    assert len(seeds) == len(set(seeds)) > 1, "matches repeat games"
     weak = await play_gate("random", "teacher", ["leduc_poker"], 60)
     assert "leduc_poker" in weak.undecided
 

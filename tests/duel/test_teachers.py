@@ -312,6 +312,11 @@ def test_othello_avoids_squares_beside_empty_corners(
     assert othello._rating(own, other) - rated == cost * (cost > 1)
 
 
+def test_othello_rates_the_end_of_a_game_by_its_discs() -> None:
+    ahead, behind = 3 << 35, 1  # none of them can flip another
+    assert othello._rating(ahead, behind) == -othello._rating(behind, ahead) == othello._DISC
+
+
 def test_gin_rummy_lays_off_nothing_that_a_meld_of_its_own_needs() -> None:
     """The five of diamonds would break a run of three; after a pass the run is laid down."""
     state = "Phase: Layoff\nPlayer0: Deadwood=30\n+--+\n|3s4h5d6d7d7h8h8s|\n+--+\nPlayer1:"

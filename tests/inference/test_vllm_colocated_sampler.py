@@ -1,6 +1,8 @@
 """The sampler that steps an engine, over an engine double with vLLM's calls."""
 
 import asyncio
+import threading
+from contextlib import closing
 
 import pytest
 
@@ -27,13 +29,26 @@ def sampler(engine):
     sampler.close()
 
 
-async def test_a_short_reply_does_not_wait_for_a_long_one(sampler, engine):
-    long = asyncio.ensure_future(sampler.sample(PROMPTS[0], SamplingParams(200, 1.0)))
-    for _ in range(5):
-        await sampler.sample(PROMPTS[1], SamplingParams(1))
-    assert not long.done() or len(long.result().token_ids) < 200
-    await long
-    assert max(engine.widths) == 2  # the short ones joined while the long one ran
+async def test_a_short_reply_does_not_wait_for_a_long_one(engine):
+    """The engine's second step waits until the short one's caller has it."""
+    both, answered, step = threading.Event(), threading.Event(), engine.step
+
+    def second_waits():
+        assert not engine.widths or answered.wait(60)
+        return step()
+
+    engine.step = second_waits
+    parts = {"make_params": dict, "prepare_thread": both.wait}
+    with closing(VllmColocatedSampler(engine, RULES, **parts)) as sampler:
+        limits = SamplingParams(20), SamplingParams(1)
+        long, short = (asyncio.ensure_future(sampler.sample(PROMPTS[0], each)) for each in limits)
+        await asyncio.sleep(0)  # both are asked for
+        both.set()
+        await short
+        assert not long.done()
+        answered.set()
+        await long
+    assert engine.widths[0] == 2
 
 
 async def test_requests_of_many_episodes_run_together(sampler, engine):
