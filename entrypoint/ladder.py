@@ -133,11 +133,20 @@ def _described(name: str, settings: Settings, lower: Settings) -> str:
     return f"{name} ({changed})"
 
 
-def without_vllm(settings: Settings) -> Settings | None:
+def without_vllm(settings: Settings, *, begun: bool = False) -> Settings | None:
     """The settings with the trainer's own model generating: slow, but it needs no engine.
 
-    None where it generates already, or cannot because ZeRO-3 spreads its weights.
+    None where it generates already, or cannot because ZeRO-3 spreads its weights. Adapters can do
+    with less of ZeRO, as long as there is no checkpoint of its stage.
+
+    Args:
+        begun: see `step_down`.
     """
-    if settings.rollout.engine == "transformers" or settings.optimizer.zero_stage == 3:
+    if settings.rollout.engine == "transformers":
         return None
-    return settings.having(rollout={"engine": "transformers", "server": ""})
+    alone = settings.having(rollout={"engine": "transformers", "server": ""})
+    if settings.optimizer.zero_stage != 3:
+        return alone
+    if begun or settings.model.tuning == "full":
+        return None
+    return alone.having(optimizer={"zero_stage": 2}, model={"gradient_checkpointing": True})

@@ -108,7 +108,7 @@ def after_attempt(
         least_share: see `smaller_share`.
     """
     last = ends[-1]
-    alone = without_vllm(settings)
+    alone = without_vllm(settings, begun=begun)
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
     if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):

@@ -24,6 +24,8 @@ BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
 BANDWIDTH_SHARE = 0.5
 DECODE_SECONDS = 0.008  # a token of all live episodes at least, however small the model
 PREFILL_SHARE = 0.4  # of the peak; every turn computes only what is new
+OWN_PREFILL_SHARE = 0.15  # without vLLM, by transformers; every turn computes its whole prompt
+OWN_DECODE_SECONDS = 0.05  # a token of all live episodes there
 CPU_FLOPS = 2.0e10  # a second and core, float32
 LINK = 2.0e11  # bytes a second between two GPUs, half of what an H100's NVLink has each way
 PCIE_LINK = 2.0e10  # a third of PCIe 5.0 x16, where there is no NVLink
@@ -88,11 +90,14 @@ def rollout_seconds(
     topology: Topology, shape: ModelShape, hardware: Hardware, episodes: int, work: Workload
 ) -> float:
     """Seconds to play this many episodes, those of a step or of an evaluation."""
-    prompts = 2 * shape.parameters * episodes * work.prefilled
+    engine = topology.layout == "cpu" or topology.memory_share > 0
+    computed = work.prefilled if engine else work.turns * work.context
+    prompts = 2 * shape.parameters * episodes * computed
     playing = episodes * work.seconds / topology.processes
     if topology.layout == "cpu":
         return playing + prompts / (CPU_FLOPS * hardware.cpus)
-    prefill = prompts / (_peak(hardware) * PREFILL_SHARE * len(topology.inference_gpus))
+    share = PREFILL_SHARE if engine else OWN_PREFILL_SHARE
+    prefill = prompts / (_peak(hardware) * share * len(topology.inference_gpus))
     return max(playing, prefill + _decoding(topology, shape, episodes, work))
 
 
@@ -144,7 +149,8 @@ def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Worklo
     live = min(topology.live_episodes, an_engines)
     tokens = max(work.longest, an_engines * work.sampled / live)
     read = 2 * shape.parameters + live * work.context * shape.kv_bytes_per_token
-    return tokens * max(DECODE_SECONDS, read / (BANDWIDTH * BANDWIDTH_SHARE))
+    least = DECODE_SECONDS if topology.memory_share else OWN_DECODE_SECONDS
+    return tokens * max(least, read / (BANDWIDTH * BANDWIDTH_SHARE))
 
 
 def _weights(topology: Topology, shape: ModelShape, hardware: Hardware) -> float:

@@ -136,6 +136,10 @@ def plan_topology(
         if fitting:
             best = _fastest(fitting, refused)
             return best if served else _without_engine(best)
+    if batch.mounted and batch.work.held and longest > batch.held:
+        # the games alone may fit: longer conversations of the mounted data are left out
+        shorter = replace(batch, episode_tokens=max(batch.held, longest // 2))
+        return plan_topology(hardware, shape, shorter, served=served)
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
 
 

@@ -18,6 +18,9 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBui
 
 logger = logging.getLogger(__name__)
 
+MOST_TRIED = 200
+"""Conversations of a step that give no row, each some 10 ms: games are learned meanwhile."""
+
 _TASK = EpisodeTask("recorded", 0, 0)
 
 
@@ -43,29 +46,35 @@ class RecordedRows:
         self._family = family
         self._most_tokens = most_tokens
         self._counted: set[int] = set()
+        self._without: set[int] = set()  # conversations that give no row
 
     def of(self, number: int) -> list[RolloutRow]:
         """A conversation's: one, or more where its chat template rewrites the past.
 
         Returns: none of a conversation that cannot be rendered or whose first reply is too long.
         """
+        if number in self._without:
+            return []
+        rows: list[RolloutRow] = []
         try:
-            return self._rows(number)
+            rows = self._rows(number)
         except Exception as error:  # a template is a program: it may raise anything
             logger.warning("conversation %d is left out: %s", number, str(error)[:200])
-            return []
+        if not rows:
+            self._without.add(number)
+        return rows
 
     def some(self, replies: int, tokens: float, seed: str) -> list[RolloutRow]:
         """Rows of conversations drawn by `seed`, with at least so many replies; fewer where there
-        are no more.
+        are no more, or too many were tried that give none.
 
         Args:
             tokens: of a usual reply: together the rows weigh as many of those as were asked for.
         """
         rows: list[RolloutRow] = []
-        found, trained = 0, self.conversations.trained
+        found, before, trained = 0, len(self._without), self.conversations.trained
         for number in Random(seed).sample(trained, len(trained)):
-            if found >= replies:
+            if found >= replies or len(self._without) - before >= MOST_TRIED:
                 break
             if made := self.of(number):
                 rows += made

@@ -195,6 +195,8 @@ class WarmStart:
             game = duel_of(task)[0].name
             most = room[game] if any(room.values()) else self._count - len(found)
             made = self._demonstrated(task, rng) if most else []
+            if len(made) > most:  # notes come first in them, and are few of a game's decisions
+                made = Random(f"{task}").sample(made, len(made))
             for demonstration in made:
                 texts = tuple(message["content"] for message in demonstration.messages)
                 if most and texts not in found:

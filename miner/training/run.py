@@ -57,7 +57,7 @@ from miner.training.rollout_function import (
     episode_reward,
 )
 from miner.training.stopping import StopConsensus, StopRequest
-from miner.training.supervised import Supervised, likelihood, recorded_rows
+from miner.training.supervised import Supervised, likelihood, recorded_rows, with_rows
 from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
 
 SWITCH_SECONDS = 2e-4
@@ -266,11 +266,14 @@ def _fit_temperature(run: OpenRun, rollouts: Rollouts) -> float:
 def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
     settings, note = run.settings, run.progress.note
     channel = make_channel(settings.environment)
-    tasks = channel.tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
-    evaluate: Evaluate = partial(rollouts.evaluate, tasks)
+    wanted, seed = settings.evaluation.episodes, settings.evaluation.base_seed
     if run.facts.supervised:
         rows = recorded_rows(settings, run.learner.renderer, run.source)
-        evaluate = partial(likelihood, rows, run.trainer, run.ranks, tasks, evaluate)
+        tasks = with_rows(rows, channel.tasks.held_out(sys.maxsize, seed), wanted)
+        play = partial(rollouts.evaluate, tasks)
+        evaluate: Evaluate = partial(likelihood, rows, run.trainer, run.ranks, tasks, play)
+    else:
+        evaluate = partial(rollouts.evaluate, channel.tasks.held_out(wanted, seed))
     return HeldOut(
         *(evaluate, partial(_publish, run)),
         *(settings.run_dir, run.schedule),

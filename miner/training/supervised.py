@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask
@@ -64,6 +65,20 @@ def recorded_rows(
     assert isinstance(source, RecordedSource), "these settings have the channel recorded"
     limit = settings.rollout.episode_limit
     return RecordedRows(source.conversations, renderer, source.family, limit)
+
+
+def with_rows(rows: RecordedRows, tasks: Iterable[EpisodeTask], count: int) -> list[EpisodeTask]:
+    """The first `count` of held-out conversations of which a reply can be scored.
+
+    Raises: `ConfigurationError` where there is none.
+    """
+    found = [*islice((task for task in tasks if rows.of(task.task_id)), count)]
+    if not found:
+        raise ConfigurationError(
+            "no reply of the held-out conversations is as short as a turn may be and fits into "
+            "rollout.max_episode_tokens: raise it, or name other data sets"
+        )
+    return found
 
 
 def likelihood(

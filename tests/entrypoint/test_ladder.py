@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from entrypoint.exit_status import ExitStatus
-from entrypoint.ladder import LADDER, step_down
+from entrypoint.ladder import LADDER, step_down, without_vllm
 from entrypoint.outcome import Outcome
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
 from miner.config.overrides import Tree
@@ -183,6 +183,16 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
     decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
     assert isinstance(decision, Outcome)
     assert decision.status is status
+
+
+def test_adapters_whose_vllm_never_comes_up_leave_zero_3_as_long_as_nothing_is_saved() -> None:
+    spread = COLOCATED.having(optimizer={"zero_stage": 3}, model={"tuning": "lora"})
+    alone = without_vllm(spread)
+    assert alone is not None
+    assert (alone.rollout.engine, alone.optimizer.zero_stage) == ("transformers", 2)
+    assert alone.model.gradient_checkpointing
+    assert without_vllm(spread, begun=True) is None
+    assert without_vllm(spread.having(model={"tuning": "full"})) is None
 
 
 def test_lost_servers_use_up_no_restart() -> None:

@@ -21,6 +21,7 @@ from entrypoint.memory import (
 from entrypoint.model_facts import shape_of
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.workload import duels
 from tests.entrypoint.test_topology import MODELS as SIZES
 
 REAL_H100 = int(79.1 * GIB)  # what NVML shows of 80 GB
@@ -179,6 +180,15 @@ def test_a_hybrid_base_gets_smaller_passes_that_are_recomputed() -> None:
     assert hybrid.checkpointing
     assert hybrid.pass_tokens < like_it.pass_tokens
     assert all(moment.fits for moment in hybrid.memory)
+
+
+def test_mounted_data_costs_a_hybrid_base_its_longest_conversations_and_not_its_games() -> None:
+    shape = replace(SIZES["3B"], mixer_bytes=shape_of(NEMOTRON_4B).mixer_bytes)
+    batch = BatchShape(servers=0, work=duels(["othello"], 8), episode_tokens=8192, mounted=True)
+    planned = plan_topology(pretend_hardware("1xH100-80GB"), shape, batch)
+    assert planned.layout == "colocated"
+    assert batch.held <= planned.episode_tokens < 8192
+    assert all(moment.fits for moment in planned.memory)
 
 
 NEMOTRON_4B = {

@@ -14,10 +14,10 @@ from entrypoint.memory import ModelShape
 from entrypoint.model_facts import ModelFacts
 from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
-from entrypoint.step_cost import StepCost, step_cost, taught_step_seconds
+from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
-from entrypoint.workload import DUELS, SERVED, duels
+from entrypoint.workload import DUELS, SERVED, duels, workload
 from miner.config.contract import GAMES
 from tests.entrypoint.test_topology import MODELS
 
@@ -245,3 +245,14 @@ def test_a_plan_knows_the_rate_of_adapters_that_may_take_over() -> None:
     )
     assert full.plan.adapter_learning_rate == lora.settings.optimizer.learning_rate
     assert full.plan.adapter_learning_rate != full.settings.optimizer.learning_rate
+
+
+def test_a_model_that_vllm_cannot_load_plays_fewer_held_out_games() -> None:
+    """By transformers each turn computes its whole prompt, and a token takes much longer."""
+    job = prepared("7B", "2xH100-80GB", 1.5)
+    shape, work = job.facts.shape, workload(job.settings)
+    served, alone = (
+        rollout_seconds(replace(job.topology, memory_share=share), shape, job.hardware, 600, work)
+        for share in (0.4, 0.0)
+    )
+    assert alone > 4 * served

@@ -78,3 +78,17 @@ def test_replies_that_are_not_taught_are_not_counted(
     monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 150)
     _, made = taught(write_rows(tmp_path / "data", chats))
     assert len(made.some(3, 9, "a")) == 3
+
+
+def test_conversations_that_give_no_row_are_tried_once_and_hold_up_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 1)
+    monkeypatch.setattr(rows, "MOST_TRIED", 3)
+    chat = [{"role": "user", "content": "move"}, {"role": "assistant", "content": "word " * 9}]
+    _, made = taught(write_rows(tmp_path / "data", [chat] * 20))
+    tried: list[int] = []
+    render = made._rows
+    monkeypatch.setattr(made, "_rows", lambda number: tried.append(number) or render(number))
+    assert [made.some(5, 9, seed) for seed in "abcdefgh"] == [[]] * 8
+    assert len(tried) == len(set(tried)) == len(set(made.conversations.trained) - {0})

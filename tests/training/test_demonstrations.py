@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event, current_thread
@@ -213,6 +214,20 @@ def test_games_have_their_share_of_the_decisions_however_long_they_are(
     made = _warm_start(_settings(games, "demonstrations.rows=24"))._demonstrations(0)
     counts = Counter(demonstration.game for demonstration in made)
     assert counts == {"leduc_poker": 24 * own / len(named), "othello": 24 / len(named)}
+
+
+def test_notes_are_not_preferred_where_a_game_has_room_for_few_decisions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def game(*given: Any) -> list[Demonstration]:
+        notes, *moves = _turns(*given)
+        return [replace(notes, is_note=True), *moves]
+
+    monkeypatch.setattr(demonstrations, "demonstrate", game)
+    warm = _warm_start(_settings('environment.games=["othello"]', "demonstrations.rows=2"))
+    made = [each for step in range(60) for each in warm._demonstrations(step)]
+    assert len(made) == 120
+    assert 0.05 < sum(each.is_note for each in made) / len(made) < 0.3  # one in six
 
 
 def _turns(task: Any, style: Any, rng: Any) -> list[Demonstration]:
