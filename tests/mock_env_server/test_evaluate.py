@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -16,14 +15,9 @@ from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed,
 from tests.mock_env_server.http import evaluate, new_episode, result
 from tests.served import serve_in_thread
 
+SETTINGS = ServerSettings(chat_backoff_s=0.01)
 TURNS = 7
 """Decisions of an 8-card game."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_in_thread(ServerSettings(chat_backoff_s=0.01)) as url:
-        yield url
 
 
 def answering(request: dict[str, Any], n: int) -> web.Response:

@@ -1,7 +1,6 @@
 """/evaluate against what the real server answered, and asked the model."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,11 @@ from tests.mock_env_server import recordings
 from tests.mock_env_server.chat_stub import ChatStub, Reply, streamed
 from tests.mock_env_server.http import post
 from tests.recordings import load
-from tests.served import serve_in_thread
 
 EPISODES = load("evaluate.jsonl")
 CASES = load("evaluate_errors.json")
 HASTE = 40
 """By how much the time-outs are shorter here of the cases that waited for theirs."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_in_thread() as url:
-        yield url
 
 
 def scripted(replies: list[str], usage: dict[str, Any] | None) -> Reply:

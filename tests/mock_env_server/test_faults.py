@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -17,11 +16,7 @@ from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.http import injected, new_episode, post, result, set_faults
 from tests.served import serve_in_thread
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_in_thread(ServerSettings(admin=True)) as url:
-        yield url
+SETTINGS = ServerSettings(admin=True)
 
 
 async def always(server: str, kind: FaultKind, **plan: Any) -> None:

@@ -1,7 +1,6 @@
 """The server as a process, and requests that it refuses and the real one does not."""
 
 import asyncio
-from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -97,12 +96,6 @@ def test_help_names_every_fault_and_quirk() -> None:
     said = CliRunner().invoke(app, ["--help"], env=WIDE).output
     for name in ("faithful", "correct", *Quirk, "drop_reply", "huge_body"):
         assert name in said
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_in_thread() as url:
-        yield url
 
 
 async def test_a_game_that_only_the_real_server_has(server: str) -> None:

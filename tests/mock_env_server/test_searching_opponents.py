@@ -1,11 +1,10 @@
 """MCTS opponents think beside the server; with the `block` quirk they think in its place."""
 
 import asyncio
-from collections.abc import Iterator
+from dataclasses import replace
 
 import aiohttp
 import orjson
-import pytest
 
 from mock_env_server.quirks import Quirk
 from mock_env_server.settings import ServerSettings
@@ -15,13 +14,7 @@ from tests.served import serve_in_thread
 
 LIARS_DICE = 100_000_000
 # A move takes about a second, in which a healthy server answers hundreds of requests.
-THOROUGH = {"mcts_max_simulations": 60_000, "mcts_num_rollouts": 20}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with serve_in_thread(ServerSettings(**THOROUGH)) as url:
-        yield url
+SETTINGS = ServerSettings(mcts_max_simulations=60_000, mcts_num_rollouts=20)
 
 
 async def first_answered(server: str) -> set[str]:
@@ -52,8 +45,7 @@ async def test_health_is_answered_while_an_opponent_thinks(server: str) -> None:
 
 
 async def test_block_makes_everything_wait() -> None:
-    settings = ServerSettings(quirks=frozenset({Quirk.BLOCK}), **THOROUGH)
-    with serve_in_thread(settings) as server:
+    with serve_in_thread(replace(SETTINGS, quirks=frozenset({Quirk.BLOCK}))) as server:
         assert "step" in await first_answered(server)
 
 

@@ -11,21 +11,15 @@ import pytest
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server import recordings
 from tests.recordings import load
-from tests.served import serve_in_thread
 
+# Random games against MCTS come up; how well it plays is not what is compared here.
+SETTINGS = ServerSettings(mcts_max_simulations=2, mcts_num_rollouts=1)
 ROWS = load("train_api.jsonl")
 EPISODES = [row for row in ROWS if "group" not in row]
 GROUPS = {row["group"]: row for row in ROWS if "group" in row}
 EXTRA_METHODS = {"decode_task_id", "create_game", "api_key", "_parse_action"}
 """Helpers of the real server that happen to be callable; no client needs them."""
 _ID = re.compile(r"<EPISODE_ID(?:_\d+)?>")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    # Random games against MCTS come up; how well it plays is not what is compared here.
-    with serve_in_thread(ServerSettings(mcts_max_simulations=2, mcts_num_rollouts=1)) as url:
-        yield url
 
 
 class Replay:
