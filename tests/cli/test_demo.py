@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from miner.__main__ import main
 from miner.cli import demo
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
 from miner.tiny_model import build
+from tests.commands import status_of
 
 TINY_RUN = (
     "rollout.groups_per_step=2",
@@ -44,11 +44,9 @@ def test_the_demo_makes_trains_grades_and_reports(
     monkeypatch.setitem(demo.SHOWS, played, replace(demo.SHOWS[played], episodes=12))
     out = tmp_path / "runs"
     settings = [word for setting in TINY_RUN for word in ("--set", setting)]
-    monkeypatch.setattr(sys, "argv", ["miner", "demo", "--out", str(out), *settings])
-    with pytest.raises(SystemExit) as end:
-        main()
+    status = status_of("demo", "--out", out, *settings)
     told = capfd.readouterr()
-    assert not end.value.code, told
+    assert not status, told
 
     name = "demo-8-cards-seed-0"
     run = RunFolder(out / name).read()

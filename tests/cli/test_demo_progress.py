@@ -10,13 +10,13 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from miner.__main__ import main
 from miner.cli import demo
 from miner.cli.demo import last_weights
 from miner.cli.demo_replies import print_replies
 from miner.cli.demo_shows import SHOWS
 from miner.config.errors import ConfigurationError
 from tests.builders import build_qwen3, save_base
+from tests.commands import status_of
 from tests.training.in_process import working_in
 
 
@@ -31,11 +31,8 @@ def test_the_time_it_takes_is_known_at_the_start(show, seconds, sentence):
     assert SHOWS[show].expected(seconds).startswith(sentence)
 
 
-def test_the_real_model_learns_the_smallest_deck_only(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["miner", "demo", "--model", "smollm2", "--sizes", "all"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+def test_the_real_model_learns_the_smallest_deck_only(capsys):
+    assert status_of("demo", "--model", "smollm2", "--sizes", "all") == 2
     assert "leave --sizes all out" in capsys.readouterr().err
 
 
@@ -50,11 +47,8 @@ def test_a_demo_that_is_ended_takes_its_servers_along(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "_base_model", lambda *_: tmp_path)
     monkeypatch.setattr(demo, "SERVERS", 1)
     monkeypatch.setattr(demo, "train", train)
-    monkeypatch.setattr("sys.argv", ["miner", "demo", "--out", str(tmp_path)])
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 128 + signal.SIGTERM
+    assert status_of("demo", "--out", tmp_path) == 128 + signal.SIGTERM
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{played[0]}/health", timeout=30)
     assert signal.getsignal(signal.SIGTERM) == before

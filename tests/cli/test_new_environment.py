@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from miner.__main__ import main
 from miner.config.statuses import TrainerStatus
-from tests.commands import miner, refusal
+from tests.commands import miner, refusal, status_of
 
 OWN = ("environment.channel=own",)
 
@@ -61,15 +60,12 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
 
 
 def test_a_disk_that_is_full_is_one_sentence_and_nothing_is_left(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (small_disk / "all").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
-    monkeypatch.setattr("sys.argv", ["miner", "new-environment", "Riddle", "--in", str(small_disk)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == TrainerStatus.DISK
+    assert status_of("new-environment", "Riddle", "--in", small_disk) == TrainerStatus.DISK
     (sentence,) = capsys.readouterr().err.splitlines()
     assert re.match(r"error: .*No space left on device \(run_files.py, line \d+\): free", sentence)
     assert [path.name for path in small_disk.iterdir()] == ["all"]

@@ -1,14 +1,13 @@
 """`python -m miner probe` as a person or a script runs it."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from miner.__main__ import main
 from mock_env_server.settings import ServerSettings
+from tests.commands import status_of
 from tests.served import serve_in_thread
 
 DEAD = "http://127.0.0.1:1"
@@ -28,12 +27,7 @@ def miner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def run(*words: str, servers: str = "") -> tuple[int, str, str]:
         monkeypatch.setenv("ENVIRONMENT_SERVER_URLS", servers)
         monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(sys, "argv", ["miner", *words])
-        with pytest.raises(SystemExit) as end:
-            main()
-        status = end.value.code or 0
-        assert isinstance(status, int)
-        return status, *capsys.readouterr()
+        return status_of(*words), *capsys.readouterr()
 
     return run
 

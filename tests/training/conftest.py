@@ -2,7 +2,7 @@
 
 import pytest
 
-from miner.__main__ import main
+from tests.commands import status_of
 from tests.training.in_process import working_in
 
 
@@ -27,9 +27,6 @@ def train(monkeypatch, capsys):
         monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
         for name, value in {**SET_BY_THE_COMMAND, **environ}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("sys.argv", ["miner", command, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, capsys.readouterr()
+        return status_of(command, *arguments), capsys.readouterr()
 
     return train

@@ -1,6 +1,5 @@
 """The trainer's reports to the orchestrator, read by the orchestrator's own functions."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 
 from entrypoint.restart import EndKind, end_of_exit
 from entrypoint.run_plan import RunPlan
-from miner.__main__ import main
 from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter, read_heartbeat
 from miner.environments import InfrastructureError, ProtocolError
@@ -18,6 +16,7 @@ from miner.learning.update_guard import TrainingDivergedError
 from miner.publishing.errors import PublishingError
 from miner.training.rollout_function import RolloutFailedError
 from miner.training.run import TrainResult
+from tests.commands import status_of
 
 ENDS = [
     (None, EndKind.PUBLISHED),
@@ -51,14 +50,9 @@ def test_the_orchestrator_understands_how_the_trainer_ended(
     monkeypatch.setattr("miner.training.run.train", train)
     for check in ("checked_paths", "prepare_run"):
         monkeypatch.setattr(f"miner.training.preparation.{check}", lambda *_, **__: None)
-    monkeypatch.setattr(sys, "argv", ["miner", "train", f"run_dir={tmp_path}"])
     for name in ("HF_HUB_OFFLINE", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")
-    with pytest.raises(SystemExit) as end:
-        main()
-    status = end.value.code or 0
-    assert isinstance(status, int)
-    assert end_of_exit(status).kind is kind
+    assert end_of_exit(status_of("train", f"run_dir={tmp_path}")).kind is kind
     told = capsys.readouterr().err
     assert error is None or str(error) in told
     assert "Traceback" not in told

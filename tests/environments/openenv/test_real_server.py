@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from examples.train_open_spiel import dialogue
-from miner.__main__ import main
 from miner.config.channel_settings import OpenEnvSettings
 from miner.environments import EpisodeTask, ProtocolError
 from miner.environments.openenv import OpenEnvSource, check, open_openenv
@@ -23,6 +21,7 @@ from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.scheduler import RetryParams, Scheduler
 from tests.builders import ScriptedSampler, build_sample, build_tokenizer
+from tests.commands import status_of
 from tests.environments.openenv.here import REPOSITORY, needs_openenv, python_of_openenv
 
 needs_openenv()
@@ -153,13 +152,10 @@ async def test_a_server_killed_in_mid_episode_is_revived_and_no_episode_is_lost(
 
 def probed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
-) -> tuple[object, str, str]:
+) -> tuple[int, str, str]:
     """Status, output and errors of `miner probe` on an OpenEnv server."""
-    monkeypatch.setattr(sys, "argv", ["miner", "probe", "environment.channel=openenv", *words])
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code, *capsys.readouterr()
+    return status_of("probe", "environment.channel=openenv", *words), *capsys.readouterr()
 
 
 def test_the_command_shows_a_game_of_openspiel(monkeypatch, capsys) -> None:
