@@ -18,7 +18,6 @@ from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.server_engine import ServerEngine
 from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.inference.vllm.weight_sync import (
@@ -38,10 +37,10 @@ from tests.builders import (
     build_task,
     build_tokenizer,
 )
+from tests.rollout.sampling import RULES
 from tests.training.generation import ColocatedDouble, Server
 
 PROMPT = [5, 6, 7, 8]
-RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 UPDATE = [
     "/update_weight_version",  # nobody takes half of them for a model
     *("/start_weight_update", "/update_weights", "/finish_weight_update"),

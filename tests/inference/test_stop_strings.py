@@ -1,48 +1,22 @@
 """Replies end at texts, in every engine alike: ids as sampled, the last token may reach beyond."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import pytest
 
 from miner.inference.sampler import Sample, Sampler, SamplerError, SamplingParams
-from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.transformers.stop_strings import StopStrings
-from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.inference.vllm.replies import ReplyRules
-from miner.inference.vllm.server_sampler import VllmServerSampler
 from tests.builders import build_tokenizer
-from tests.rollout.sampling import build_endless_qwen3
-from tests.stub_vllm.app import StubVllm
-from tests.stub_vllm.engine_double import EngineDouble
-from tests.stub_vllm.serving import stub_in_thread
+from tests.rollout.engines import ENGINES, sampler_on
+from tests.rollout.sampling import RULES, build_endless_qwen3
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11]
-RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 LENGTH = 24
-ENGINES = ("transformers", "vllm server", "vllm colocated")
 
 
-@asynccontextmanager
-async def engine(name: str) -> AsyncIterator[Sampler]:
-    model, tokenizer = build_endless_qwen3(), build_tokenizer()
-    if name == "transformers":
-        with TransformersSampler(model, tokenizer) as sampler:
-            yield sampler
-    elif name == "vllm server":
-        stub = StubVllm(model, tokenizer)
-        with stub_in_thread(stub) as url:
-            server = VllmServerSampler(VllmServer(url), RULES)
-            yield server
-            await server.server.close()
-    else:
-        colocated = VllmColocatedSampler(
-            EngineDouble(model, tokenizer=tokenizer), RULES, make_params=dict
-        )
-        yield colocated
-        colocated.close()
+def engine(name: str) -> AbstractAsyncContextManager[Sampler]:
+    return sampler_on(name, build_endless_qwen3(), build_tokenizer())
 
 
 async def greedy(sampler: Sampler, *stop: str) -> Sample:

@@ -8,13 +8,10 @@ import pytest
 
 from miner.inference.sampler import EngineLostError, SamplerError, SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.inference.vllm.replies import ReplyRules
 from tests.builders import build_qwen3
+from tests.rollout.sampling import PROMPTS, RULES
 from tests.stub_vllm.engine_double import EngineDouble
 from tests.vllm_surface import ENGINE_CALLS, SAMPLING, Call, misfits
-
-PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
-RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 
 
 @pytest.fixture

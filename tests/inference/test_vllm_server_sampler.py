@@ -2,20 +2,20 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from miner.inference.sampler import EngineLostError, SamplerError, SamplingParams
 from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.replies import ReplyRules
 from miner.inference.vllm.server_sampler import VllmServerSampler
 from tests.builders import build_qwen3, build_tokenizer
 from tests.environments.raw_server import CLOSE, http, raw_server
+from tests.rollout.sampling import PROMPTS, RULES
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.serving import stub_in_thread
 
-PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
 EOS = 1
 
 
@@ -33,7 +33,7 @@ def stub():
 def build_sampler(url, tries=3, timeout=60.0, context=1024, seed=0):
     return VllmServerSampler(
         VllmServer(url, reply_timeout_s=timeout),
-        ReplyRules(frozenset({EOS}), vocabulary=400, context=context),
+        replace(RULES, context=context),
         seed=seed,
         tries=tries,
         pause_s=0.01,

@@ -20,7 +20,8 @@ from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.reload import reloading_on_cpu
-from tests.real_vllm.models import LONG_PROMPTS, PROMPTS, RULES, model, save_model
+from tests.real_vllm.models import LONG_PROMPTS, model, save_model
+from tests.rollout.sampling import PROMPTS, RULES
 from tests.vllm_surface import installed_misfits
 
 

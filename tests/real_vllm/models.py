@@ -8,16 +8,13 @@ import pytest
 import torch
 from transformers import GenerationConfig, Qwen3ForCausalLM
 
-from miner.inference.vllm.replies import ReplyRules
 from tests.builders import build_qwen3, save_base
 
 PUSHES = 3
-PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [40]]
 LONG_PROMPTS = [[5 + (7 * i + j) % 300 for i in range(400)] for j in range(4)]
 """More tokens than an engine that takes 1,024 at once: one is cut into parts."""
 POOL_PROMPTS = [[11, 12, 13, 14, 15, 16, 17, 18], [30 + 7 * i for i in range(40)]]
 
-RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 TOLERANCE = 2e-4
 """Between two implementations of one float32 network; other weights are off by more than 0.1."""
 

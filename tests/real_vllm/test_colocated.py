@@ -12,14 +12,8 @@ from safetensors.torch import load_file
 from miner.reporting.run_folder import RunFolder
 from miner.training.temperature import FittedTemperature
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
-from tests.real_vllm.models import (
-    LONG_PROMPTS,
-    PROMPTS,
-    PUSHES,
-    assert_sampled_from,
-    model,
-    save_model,
-)
+from tests.real_vllm.models import LONG_PROMPTS, PUSHES, assert_sampled_from, model, save_model
+from tests.rollout.sampling import PROMPTS
 
 needs_real_vllm()
 pytestmark = pytest.mark.long

@@ -33,14 +33,8 @@ from miner.inference.vllm.wire import BASE_WEIGHTS, FILE_BACKEND
 from tests.builders import build_tokenizer
 from tests.entrypoint.two_programs import SIX_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
-from tests.real_vllm.models import (
-    PROMPTS,
-    RULES,
-    assert_sampled_from,
-    model,
-    next_logits,
-    save_model,
-)
+from tests.real_vllm.models import assert_sampled_from, model, next_logits, save_model
+from tests.rollout.sampling import PROMPTS, RULES
 
 needs_real_vllm()
 pytestmark = pytest.mark.long

@@ -1,14 +1,16 @@
-"""Requests and expected replies that tests of the transformers sampler share."""
+"""Requests and expected replies that tests of samplers share."""
 
 import math
 
 import torch
 
 from miner.inference.sampler import SamplingParams
+from miner.inference.vllm.replies import ReplyRules
 from tests.builders import build_qwen3
 
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0)
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [20, 21], [30, 31, 32, 33], [5, 6, 7, 8, 9, 10, 11], [40]]
+RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 
 
 def build_endless_qwen3(**config):

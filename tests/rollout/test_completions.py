@@ -9,39 +9,21 @@ import torch
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.inference.sampler import SamplingParams
-from miner.inference.transformers.sampler import TransformersSampler
-from miner.inference.vllm.client import VllmServer
-from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.inference.vllm.replies import ReplyRules
-from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.rollout.completions import RolloutCompletions
 from tests.builders import build_qwen3, build_tokenizer
-from tests.stub_vllm.app import StubVllm
-from tests.stub_vllm.engine_double import EngineDouble
-from tests.stub_vllm.serving import stub_in_thread
+from tests.rollout.engines import ENGINES, sampler_on
 
 CHAT = [{"role": "user", "content": "Which number comes next?"}]
-RULES = ReplyRules(frozenset({1}), vocabulary=400, context=1024)
 
 
-@pytest.fixture(params=["transformers", "vllm server", "vllm colocated"])
+@pytest.fixture(params=ENGINES)
 def complete(request):
     tokenizer = build_tokenizer()
+    engine = sampler_on(request.param, build_qwen3(), tokenizer)
     with BackgroundLoop() as loop:
-        if request.param == "vllm server":
-            stub = StubVllm(build_qwen3(), tokenizer)
-            with stub_in_thread(stub) as url:
-                sampler = VllmServerSampler(VllmServer(url), RULES)
-                yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
-                loop.run(sampler.server.close())
-            return
-        sampler = (
-            TransformersSampler(build_qwen3(), tokenizer)
-            if request.param == "transformers"
-            else VllmColocatedSampler(EngineDouble(build_qwen3()), RULES, make_params=dict)
-        )
+        sampler = loop.run(engine.__aenter__())
         yield RolloutCompletions(sampler, tokenizer, loop, SamplingParams(6))
-        sampler.close()
+        loop.run(engine.__aexit__(None, None, None))
 
 
 @torch.no_grad()
