@@ -1,10 +1,7 @@
 """Training on a game that nobody chose and that is not graded cannot be overlooked."""
 
 import io
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from rich.console import Console
@@ -20,38 +17,15 @@ from miner.reporting.run_warnings import run_warnings
 from miner.training.episodes import training_source
 from miner.training.run_dir import prepare_run_dir
 from tests.builders import build_qwen3, build_tokenizer, save_base, trl_template
-
-
-class Nothing(BaseHTTPRequestHandler):
-    """Answers, but knows no path."""
-
-    def do_GET(self):
-        self.send_response(404)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    do_POST = do_GET
-
-    def log_message(self, format, *args):
-        pass
-
-
-@contextmanager
-def answering_server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+from tests.environments.raw_server import http, raw_server
 
 
 @pytest.mark.parametrize(("channel", "times"), [("auto", 2), ("builtin", 0)])
 def test_servers_that_can_play_no_channel_are_warned_about_at_both_ends(tmp_path, channel, times):
     said = io.StringIO()
-    with answering_server() as url, BackgroundLoop() as loop:
+    served = raw_server(lambda path, body: http({}, 404))
+    with BackgroundLoop() as loop:
+        url = loop.run(served.__aenter__()).url
         settings = Settings.load(
             None,
             [
@@ -66,6 +40,7 @@ def test_servers_that_can_play_no_channel_are_warned_about_at_both_ends(tmp_path
         with training_source(settings, loop, console, Ranks()) as source:
             assert source.name == "builtin"
             assert said.getvalue().count("\nWARNING: ") == min(times, 1)
+        loop.run(served.__aexit__(None, None, None))
     lines = [line for line in said.getvalue().splitlines() if line.startswith("WARNING: ")]
     assert len(lines) == times
     for line in lines:
