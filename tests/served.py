@@ -1,9 +1,9 @@
-"""The mock environment server in a thread of the test's own process."""
+"""Servers in a thread of the test's own process, such as the mock environment server."""
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import uvicorn
 
@@ -12,10 +12,10 @@ from mock_env_server.settings import ServerSettings
 
 
 @contextmanager
-def serve_in_thread(settings: ServerSettings | None = None) -> Iterator[str]:
-    """A server on a free local port until the context is left; yields its base URL."""
-    server = uvicorn.Server(configuration(settings or ServerSettings()))
-    sock = bind("127.0.0.1", 0)
+def in_thread(server: uvicorn.Server, port: int = 0) -> Iterator[str]:
+    """`server` on a local port, by default a free one, until the context is left; yields its base
+    URL."""
+    sock = bind("127.0.0.1", port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     try:
@@ -26,3 +26,8 @@ def serve_in_thread(settings: ServerSettings | None = None) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(15)
+
+
+def serve_in_thread(settings: ServerSettings | None = None) -> AbstractContextManager[str]:
+    """A mock environment server."""
+    return in_thread(uvicorn.Server(configuration(settings or ServerSettings())))

@@ -11,8 +11,9 @@ import os
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from mock_env_server.serving import bind
 from tests.stub_vllm.app import StubVllm
-from tests.stub_vllm.serving import bind, server_of
+from tests.stub_vllm.serving import server_of
 
 
 def journal(line: str) -> None:

@@ -1,21 +1,12 @@
 """Running the stub: in a thread of this process, or as `vllm serve` would run."""
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import uvicorn
 
+from tests.served import in_thread
 from tests.stub_vllm.app import StubVllm
-
-
-def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    """A bound socket; port 0 takes a free one."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind((host, port))
-    return sock
 
 
 def server_of(stub: StubVllm) -> uvicorn.Server:
@@ -27,14 +18,5 @@ def server_of(stub: StubVllm) -> uvicorn.Server:
 @contextmanager
 def stub_in_thread(stub: StubVllm, port: int = 0) -> Iterator[str]:
     """Serve `stub` on a local port; yields its base URL and closes the stub at the end."""
-    server, sock = server_of(stub), bind(port=port)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    sock.listen()
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        sock.close()
-        stub.close()
+    with closing(stub), in_thread(server_of(stub), port) as url:
+        yield url
