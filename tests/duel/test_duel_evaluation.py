@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.duel.channel.findings import warning_of
 from miner.reporting.page import write_report
 from miner.reporting.replay_page import in_script, replay_html
 from miner.reporting.run_folder import RunFolder
+from tests.commands import miner
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +17,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("evaluation")
     words = ["policy=random", "environment.channel=duel", "episodes=24", f"out={out}"]
     games = ["environment.games=othello,leduc_poker", "replays=2"]
-    done = CliRunner().invoke(app, ["evaluate", *words, *games])
-    assert done.exit_code == 0, done.output
+    miner("evaluate", *words, *games)
     return out
 
 

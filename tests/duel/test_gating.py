@@ -3,9 +3,7 @@
 import signal
 
 import pytest
-from typer.testing import CliRunner
 
-from miner.__main__ import app
 from miner.duel import gating
 from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
@@ -14,6 +12,7 @@ from miner.duel.players.base import Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.scoreboard import Meeting, score
 from miner.duel.turn import Request
+from tests.commands import miner
 from tests.duel.stand_ins import Scripted, interrupting, lowest_call
 
 
@@ -41,8 +40,7 @@ def test_an_interrupt_ends_the_gate(moves: int, monkeypatch: pytest.MonkeyPatch)
     """In a pair's first game and in its second one."""
     asked: list[int] = []
     monkeypatch.setattr(gating, "make_player", interrupting(moves, signal.SIGINT, asked))
-    ended = CliRunner().invoke(app, ["gate", "a", "b", "--games", "goofspiel", "--pairs", "200"])
-    assert ended.exit_code == 130, ended.output
+    miner("gate", "a", "b", "--games", "goofspiel", "--pairs", 200, status=130)
     assert len(asked) < 100
 
 

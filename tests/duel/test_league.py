@@ -26,6 +26,7 @@ from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.errors import InfrastructureError
 from miner.games import GAMES
+from tests.commands import miner, refusal
 from tests.duel.stand_ins import Scripted, calls, interrupting, move
 
 RULES = Rules(3, own_wording(), keep_plies=True)
@@ -86,12 +87,11 @@ def test_an_interrupt_keeps_the_games_that_were_over(
     asked: list[int] = []
     monkeypatch.setattr(session, "make_player", interrupting(moves, number, asked))
     command = ["league", "a", "b", "--games", "clobber,liars_dice", "--pairs", "500"]
-    ended = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert ended.exit_code == TrainerStatus.INTERRUPTED, ended.output
+    said = miner(*command, "--out", tmp_path / "out", status=TrainerStatus.INTERRUPTED)
     league = json.loads((tmp_path / "out" / "league.json").read_text())
     played = sum(len(match["games"]) for match in league["matches"])
     assert 0 < played < 50
-    assert f"interrupted: {played} games were over" in ended.output
+    assert f"interrupted: {played} games were over" in said
     assert {match["stopped"] for match in league["matches"]} == {"interrupted"}
 
 
@@ -111,10 +111,9 @@ def test_an_interrupt_waits_for_no_move(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(session, "make_player", make)
     command = ["league", "a", "b", "--games", "clobber", "--pairs", "5"]
-    interrupted = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    miner(*command, "--out", tmp_path / "out", status=TrainerStatus.INTERRUPTED)
     assert not ended.is_set(), "it was waited for"
     released.set()
-    assert interrupted.exit_code == TrainerStatus.INTERRUPTED, interrupted.output
 
 
 async def test_matches_of_a_league_overlap() -> None:
@@ -197,9 +196,7 @@ async def test_scenes_show_what_is_on_the_table() -> None:
 def test_the_command_plays_prints_and_writes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["league", "random", "mcts:3", "other=random", "--games", "clobber,leduc_poker"]
-    done = CliRunner().invoke(app, [*words, "--pairs", "2", "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    assert "would advance" in done.output
+    assert "would advance" in miner(*words, "--pairs", 2, "--out", out)
     written = json.loads((out / "league.json").read_text())
     assert len(written["matches"]) == 6
     games = [game for match in written["matches"] for game in match["games"]]
@@ -236,15 +233,13 @@ async def test_a_league_wants_names_that_differ() -> None:
 
 def test_chosen_deck_sizes_are_played_and_others_refused(tmp_path: Path) -> None:
     words = ["duel", "a=random", "b=random", "--games", "goofspiel", "--pairs", "3"]
-    out = ["--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [*words, "--sizes", "5", *out])
-    assert done.exit_code == 0
+    words += ["--out", str(tmp_path / "out"), "--sizes"]
+    miner(*words, "5")
     found = json.loads((tmp_path / "out" / "league.json").read_text())
     seeds = {game["seed"] for match in found["matches"] for game in match["games"]}
     assert {size_of("goofspiel", seed) for seed in seeds} == {5}
     assert "sizes: 5, 4x5, 5x5, 5x6" in (tmp_path / "out" / "league.html").read_text()
-    refused = CliRunner().invoke(app, [*words, "--sizes", "5,9", *out])
-    assert "--sizes 9: duels have the sizes 5, 8" in str(refused.exception)
+    assert "--sizes 9: duels have the sizes 5, 8" in refusal(*words, "5,9")
 
 
 def test_a_long_match_reports_its_progress_without_a_terminal(

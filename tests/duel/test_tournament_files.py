@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from miner import games
-from miner.__main__ import app
 from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
 from miner.rollout.base_templates import FILES, FOLDER, base_template
+from tests.commands import miner
 from tests.duel.golden import GAMES
 from tests.duel.stand_ins import write_copy
 
@@ -94,9 +93,7 @@ def test_the_command_copies_what_it_read(
     (copy / FOLDER).mkdir(parents=True)
     (copy / FOLDER / FILES[0]).write_text("of the validator")
     assert base_template("gemma4") != base_template("gemma4", copy / FOLDER)
-    done = CliRunner().invoke(app, ["prompts", "--from", str(copy)])
-    assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
+    lines = miner("prompts", "--from", copy).splitlines()
     for name in FILES:
         (line,) = [line for line in lines if Path(line.partition(": ")[0]).name == name]
         assert ("not found" in line) is (name != FILES[0])
