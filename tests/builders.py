@@ -166,6 +166,24 @@ def save_base(
     return folder
 
 
+@torch.no_grad()
+def next_logits(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
+    """[vocabulary] for the token after `ids`."""
+    logits: torch.Tensor = model(torch.tensor([list(ids)])).logits[0, -1].float()
+    return logits
+
+
+@torch.no_grad()
+def logprobs_of(
+    model: PreTrainedModel, prompt: Sequence[int], reply: Sequence[int], temperature: float = 1.0
+) -> list[float]:
+    """Of each token of `reply`, by the model's softmax at `temperature`, and by nothing else."""
+    ids = torch.tensor([[*prompt, *reply]])
+    odds = (model(ids).logits[0, :-1].float() / temperature).log_softmax(-1)
+    logprobs: list[float] = odds.gather(1, ids[0, 1:, None])[len(prompt) - 1 :, 0].tolist()
+    return logprobs
+
+
 SYSTEM: Message = {"role": "system", "content": "Count. Answer with a number."}
 
 

@@ -33,7 +33,7 @@ from miner.config.errors import ConfigurationError
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.completions import RolloutCompletions, prompt_ids
-from tests.builders import build_qwen3, build_tokenizer
+from tests.builders import build_qwen3, build_tokenizer, logprobs_of
 
 PROMPTS = [{"prompt": "12 "}, {"prompt": "3 "}]
 
@@ -303,7 +303,6 @@ def test_a_function_of_no_known_form_is_refused() -> None:
         legacy_rollout(lambda prompts: {})
 
 
-@torch.no_grad()
 def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Path) -> None:
     def rollout_func(prompts, trainer):  # type: ignore[no-untyped-def]
         rows = generate_rollout_completions(trainer, prompts)
@@ -317,8 +316,7 @@ def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Pa
         return [float(len(each)) for each in text]
 
     there = trainer(tmp_path, rollout_func=legacy_rollout(rollout_func), reward_funcs=reward)
-    with torch.enable_grad():
-        there.train()
+    there.train()
     assert len(seen) == 4
     chat = [{"role": "user", "content": "12 "}]
     overrides = {"max_tokens": 3, "temperature": 0.7}
@@ -330,9 +328,8 @@ def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Pa
     assert [row["prompt_ids"] for row in chats] == [tokenizer(rendered)["input_ids"]] * 2
     ids = plain["completion_ids"]
     assert (plain["prompt_ids"], len(ids) <= 3) == (tokenizer("12 ")["input_ids"], True)
-    logits = there.model(torch.tensor([plain["prompt_ids"] + ids])).logits[0, -len(ids) - 1 : -1]
-    expected = (logits / 0.7).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
-    assert plain["logprobs"] == pytest.approx(expected.tolist(), abs=1e-4)
+    expected = logprobs_of(there.model, plain["prompt_ids"], ids, 0.7)
+    assert plain["logprobs"] == pytest.approx(expected, abs=1e-4)
     assert plain["text"] == tokenizer.decode(ids, skip_special_tokens=True)
     with pytest.raises(ConfigurationError, match=r"^logprobs=5 .*would be ignored"):
         generate_rollout_completions(there, ["12 "], generation_overrides={"logprobs": 5})

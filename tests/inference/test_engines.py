@@ -36,6 +36,7 @@ from tests.builders import (
     build_qwen3,
     build_task,
     build_tokenizer,
+    logprobs_of,
 )
 from tests.rollout.sampling import RULES
 from tests.training.generation import ColocatedDouble, Server
@@ -91,14 +92,6 @@ def learn(model, amount=0.05):
         parameter.add_(amount * torch.randn_like(parameter))
 
 
-@torch.no_grad()
-def logprobs_of(model, sample):
-    logits = model(torch.tensor([[*PROMPT, *sample.token_ids]])).logits[0, len(PROMPT) - 1 : -1]
-    return [
-        float(v) for v in logits.log_softmax(-1).gather(1, torch.tensor(sample.token_ids)[:, None])
-    ]
-
-
 def sample(engine, loop):
     return loop.run(engine.sampler.sample(PROMPT, SamplingParams(5)))
 
@@ -109,9 +102,10 @@ def test_samples_come_from_the_weights_of_the_last_step(engine, model, loop, ser
         with engine.playing():
             drawn = sample(engine, loop)
         assert drawn.weight_version == step
-        assert drawn.logprobs == pytest.approx(logprobs_of(model, drawn), abs=1e-4)
+        expected = logprobs_of(model, PROMPT, drawn.token_ids)
+        assert drawn.logprobs == pytest.approx(expected, abs=1e-4)
         learn(model)
-        stale = logprobs_of(model, drawn)
+        stale = logprobs_of(model, PROMPT, drawn.token_ids)
         assert drawn.logprobs != pytest.approx(stale, abs=1e-2)
     assert [version for version, _ in server.stub.completions] == ["default", "1", "2"]
     assert server.paths == [*UPDATE, *UPDATE]
@@ -182,7 +176,7 @@ def test_a_server_that_died_between_rollouts_is_waited_for(engine, model, loop, 
     engine.weights_changed(1)
     with engine.playing():
         drawn = sample(engine, loop)
-    assert drawn.logprobs == pytest.approx(logprobs_of(model, drawn), abs=1e-4)
+    assert drawn.logprobs == pytest.approx(logprobs_of(model, PROMPT, drawn.token_ids), abs=1e-4)
     assert [version for version, _ in server.stub.completions] == ["1"]
 
 

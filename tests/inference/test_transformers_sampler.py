@@ -16,7 +16,7 @@ from miner.inference.sampler import SamplerError, SamplingParams
 from miner.inference.transformers import sampler as transformers_sampler
 from miner.inference.transformers.forward import CachedForward
 from miner.inference.transformers.sampler import TransformersSampler
-from tests.builders import build_llama, build_qwen3, build_tokenizer
+from tests.builders import build_llama, build_qwen3, build_tokenizer, logprobs_of, next_logits
 from tests.rollout.sampling import GREEDY, PROMPTS, build_endless_qwen3, generated
 
 
@@ -48,11 +48,6 @@ def build_eager_qwen3():
     model = build_qwen3()
     model.set_attn_implementation("eager")
     return model
-
-
-@torch.no_grad()
-def next_logits(model, ids):
-    return model(torch.tensor([ids])).logits[0, -1].float()
 
 
 async def ask_all(sampler, prompts, params, sessions=None):
@@ -276,8 +271,7 @@ async def test_new_weights_drop_what_is_held(drop, tokenizer):
             sampler.invalidate()
         prompt = [*PROMPTS[0], *old.token_ids, 50]
         new = await sampler.sample(prompt, SamplingParams(1), session=1)
-    logprob = torch.log_softmax(next_logits(model, prompt), -1)[new.token_ids[0]]
-    assert new.logprobs[0] == pytest.approx(float(logprob), abs=1e-4)
+    assert new.logprobs == pytest.approx(logprobs_of(model, prompt, new.token_ids), abs=1e-4)
     assert (old.weight_version, new.weight_version) == (0, 4 if drop == "version" else 0)
 
 

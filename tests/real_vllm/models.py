@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from transformers import GenerationConfig, Qwen3ForCausalLM
 
-from tests.builders import build_qwen3, save_base
+from tests.builders import build_qwen3, logprobs_of, save_base
 
 PUSHES = 3
 LONG_PROMPTS = [[5 + (7 * i + j) % 300 for i in range(400)] for j in range(4)]
@@ -36,13 +34,6 @@ def save_model(folder: Path, *, tied: bool = True) -> Path:
     return save_base(folder, saved)
 
 
-@torch.no_grad()
-def next_logits(of: Qwen3ForCausalLM, ids: Sequence[int]) -> torch.Tensor:
-    """[vocabulary] for the token after `ids`."""
-    logits: torch.Tensor = of(torch.tensor([list(ids)])).logits[0, -1].float()
-    return logits
-
-
 def assert_sampled_from(
     of: Qwen3ForCausalLM,
     prompt: Sequence[int],
@@ -51,9 +42,6 @@ def assert_sampled_from(
     temperature: float = 1.0,
 ) -> None:
     """Each token's logprob is that of the model's softmax at `temperature`, and of nothing else."""
-    ids: list[Any] = list(prompt)
     assert token_ids
-    for token, logprob in zip(token_ids, logprobs, strict=True):
-        expected = torch.log_softmax(next_logits(of, ids) / temperature, -1)[token]
-        assert logprob == pytest.approx(float(expected), abs=TOLERANCE)
-        ids.append(token)
+    expected = logprobs_of(of, prompt, token_ids, temperature)
+    assert list(logprobs) == pytest.approx(expected, abs=TOLERANCE)

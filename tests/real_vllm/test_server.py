@@ -30,10 +30,10 @@ from miner.inference.vllm.weight_sync import (
     WeightSyncError,
 )
 from miner.inference.vllm.wire import BASE_WEIGHTS, FILE_BACKEND
-from tests.builders import build_tokenizer
+from tests.builders import build_tokenizer, next_logits
 from tests.entrypoint.two_programs import SIX_GPUS
 from tests.real_vllm.here import needs_real_vllm, real_server
-from tests.real_vllm.models import assert_sampled_from, model, next_logits, save_model
+from tests.real_vllm.models import assert_sampled_from, model, save_model
 from tests.rollout.sampling import PROMPTS, RULES
 
 needs_real_vllm()

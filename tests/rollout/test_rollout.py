@@ -1,7 +1,8 @@
 """A whole rollout: what the rows say is what a trainer's own forward says."""
 
+from itertools import compress
+
 import pytest
-import torch
 
 from miner.background_loop import BackgroundLoop
 from miner.inference.sampler import SamplingParams
@@ -18,6 +19,7 @@ from tests.builders import (
     build_qwen3,
     build_task,
     build_tokenizer,
+    logprobs_of,
 )
 
 
@@ -39,11 +41,6 @@ def test_logprobs_of_rows_are_those_of_a_plain_forward(template):
     assert len(rows) >= 24
     model.eval()
     for row in rows:
-        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
-        with torch.no_grad():
-            logprobs = torch.log_softmax(model(ids).logits[0, :-1].float(), -1)
-        taken = logprobs.gather(1, ids[0, 1:, None])[len(row.prompt_ids) - 1 :, 0]
-        mask = torch.tensor(row.loss_mask, dtype=torch.bool)
-        assert taken[mask].tolist() == pytest.approx(
-            [p for p, m in zip(row.logprobs, row.loss_mask, strict=True) if m], abs=1e-4
-        )
+        expected = logprobs_of(model, row.prompt_ids, row.completion_ids)
+        found, wanted = (list(compress(p, row.loss_mask)) for p in (row.logprobs, expected))
+        assert found == pytest.approx(wanted, abs=1e-4)
