@@ -5,7 +5,6 @@ Invariants:
 * a job's model has a hash for a name, so the family is read from its template instead of its id.
 """
 
-import json
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -13,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from miner.config.contract import BASES_WITHOUT_TEMPLATE, PARSER_ORDER
 from miner.config.errors import ConfigurationError
 from miner.duel.calls import FORMS
+from miner.rollout.model_folder import model_type
 
 TYPES_WITHOUT_TEMPLATE = ("gemma4", "mistral3", "ministral3")
 """Beginnings of the types of `BASES_WITHOUT_TEMPLATE`; the last once it is a text model."""
@@ -28,8 +28,7 @@ def folder_family(folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
     Raises: `ConfigurationError` for a model of no known family: the tournament would serve it
         without a parser, and it would forfeit every game.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    name, kind = folder.name.lower().replace("--", "/"), str(config.get("model_type") or "")
+    name, kind = folder.name.lower().replace("--", "/"), model_type(folder)
     by_name = BASES_WITHOUT_TEMPLATE.get(name) or _first_fitting(name)
     if by_name is not None:
         return by_name
