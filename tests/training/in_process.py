@@ -20,6 +20,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.training import run as training
 from miner.training.preparation import prepare_run
 from tests.builders import build_qwen3, build_tokenizer, save_base
+from tests.training.commands import places
 
 TINY = (
     "environment.channel=builtin",
@@ -67,12 +68,8 @@ class Work:
         return newest_checkpoint(self.run_dir / "checkpoints")
 
     def settings(self, *overrides: str, **environ: str) -> Settings:
-        places = (
-            f"model.path={self.base}",
-            f"output.dir={self.published}",
-            f"run_dir={self.run_dir}",
-        )
-        return Settings.load(None, [*places, *TINY, *overrides], environ=environ)
+        given = [*places(self.folder, self.base), *TINY, *overrides]
+        return Settings.load(None, given, environ=environ)
 
     def train(self, *overrides: str, **environ: str) -> training.TrainResult:
         """As `python -m miner train` does with these overrides."""

@@ -15,6 +15,7 @@ from miner.reporting.page import write_report
 from miner.reporting.run_folder import RunFolder
 from miner.training.preparation import prepare_run
 from miner.training.run import train
+from tests.training.commands import places
 
 pytestmark = pytest.mark.long
 
@@ -25,9 +26,7 @@ def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
     settings = Settings.load(
         None,
         [
-            f"model.path={base}",
-            f"output.dir={tmp_path / 'out' / 'task' / 'repo'}",
-            f"run_dir={tmp_path / 'run'}",
+            *places(tmp_path, base),
             "environment.channel=duel",
             'environment.games=["goofspiel"]',
             "environment.cards=[5]",
