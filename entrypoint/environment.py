@@ -10,6 +10,7 @@ from pathlib import Path
 
 from entrypoint.forward_compatibility import library_path
 from entrypoint.paths import Paths
+from miner.config.contract import SERVERS_VARIABLE
 
 _WRITABLE_CACHES = {
     "HF_DATASETS_CACHE": "huggingface/datasets",
@@ -53,6 +54,7 @@ def program_environment(
     """
     caches = paths.run_dir / "cache"
     environment = {**inherited, **_BEHAVIOUR}
+    environment.pop(SERVERS_VARIABLE, None)  # what of it can be used is in the settings
     if cuda_libraries:
         environment |= library_path(cuda_libraries, inherited)
     modules = (str(_REPOSITORY), inherited.get("PYTHONPATH"))

@@ -113,7 +113,7 @@ def parse_invocation(
     environments, duels = parse_dataset_type(known.dataset_type)
     servers = split_server_urls(environ.get(SERVERS_VARIABLE, ""))
     warnings += [
-        f"{SERVERS_VARIABLE}: {mask_url(url)!r} is left out, it is no URL such as http://host:8000"
+        f"{SERVERS_VARIABLE}: {mask_url(url)!r} is left out: expected http://host:8000"
         for url in servers
         if not _is_http(url)
     ]
@@ -149,7 +149,9 @@ def parse_invocation(
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        extra = parts.username or parts.password or parts.query or parts.fragment
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return named and not extra
     except ValueError:  # a port that is no number, or too large
         return False
 

@@ -133,20 +133,19 @@ def _described(name: str, settings: Settings, lower: Settings) -> str:
     return f"{name} ({changed})"
 
 
-def without_vllm(settings: Settings, *, begun: bool = False) -> Settings | None:
+def without_vllm(settings: Settings, *, keep_stage: bool = True) -> Settings | None:
     """The settings with the trainer's own model generating: slow, but it needs no engine.
 
-    None where it generates already, or cannot because ZeRO-3 spreads its weights. Adapters can do
-    with less of ZeRO, as long as there is no checkpoint of its stage.
+    None where it generates already, or cannot because ZeRO-3 spreads its weights.
 
     Args:
-        begun: see `step_down`.
+        keep_stage: false where adapters may leave ZeRO-3 for that: there is no checkpoint of it.
     """
     if settings.rollout.engine == "transformers":
         return None
     alone = settings.having(rollout={"engine": "transformers", "server": ""})
     if settings.optimizer.zero_stage != 3:
         return alone
-    if begun or settings.model.tuning == "full":
+    if keep_stage or settings.model.tuning == "full":
         return None
     return alone.having(optimizer={"zero_stage": 2}, model={"gradient_checkpointing": True})

@@ -38,7 +38,9 @@ def health_errors(urls: Iterable[str], timeout: float) -> dict[str, str]:
     def ask(url: str) -> None:
         errors[url] = health_error(url, timeout)
 
-    threads = [threading.Thread(target=ask, args=(url,), daemon=True) for url in errors]
+    names = {thread.name for thread in threading.enumerate()}  # that an earlier call has left
+    asked = [url for url in errors if url not in names]
+    threads = [threading.Thread(target=ask, args=(url,), name=url, daemon=True) for url in asked]
     for thread in threads:
         thread.start()
     end = time.monotonic() + timeout + GRACE

@@ -63,6 +63,7 @@ _MEMORY_TROUBLE = (EndKind.OUT_OF_MEMORY, EndKind.ENGINE_OUT_OF_MEMORY, EndKind.
 
 _FINAL_STATUS = {
     EndKind.HUNG: ExitStatus.STALLED,
+    EndKind.UNREACHABLE: ExitStatus.ENVIRONMENT,
     EndKind.OUT_OF_TIME: ExitStatus.DEADLINE,
     EndKind.UNSERVED: ExitStatus.INFERENCE,
     EndKind.INFERENCE_LOST: ExitStatus.INFERENCE,
@@ -91,6 +92,7 @@ def after_attempt(
     max_restarts: int,
     *,
     begun: bool = False,
+    waited: int = 0,
     adapter_learning_rate: float | None = None,
     least_share: float = 0.1,
 ) -> NextAttempt | Outcome:
@@ -105,10 +107,13 @@ def after_attempt(
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
+        waited: how many of `ends` were losses of environment servers that were waited for: they
+            count as no restart, since time ends them.
         least_share: see `smaller_share`.
     """
     last = ends[-1]
-    alone = without_vllm(settings, begun=begun)
+    broken = last.kind in (EndKind.UNSERVED, EndKind.CRASHED)  # a loss or a hang may heal
+    alone = without_vllm(settings, keep_stage=begun or not broken)
     if last.kind is EndKind.PUBLISHED:
         return Outcome(ExitStatus.UNVERIFIED, "the trainer has published its model")
     if last.kind is EndKind.OUT_OF_TIME or (last.kind is EndKind.UNSERVED and alone is None):
@@ -119,7 +124,6 @@ def after_attempt(
     kinds = Counter(end.kind for end in ends)
     shares = min(kinds[EndKind.ENGINE_OUT_OF_MEMORY], SHARES_FIRST)
     out_of_memory = sum(kinds[kind] for kind in _MEMORY_TROUBLE) - shares
-    waited = kinds[EndKind.UNREACHABLE]  # for servers, and time ends that
     counted = len(ends) - shares - waited - min(out_of_memory, len(LADDER))
     if counted > max_restarts:
         status = _FINAL_STATUS.get(last.kind, ExitStatus.TRAINER)

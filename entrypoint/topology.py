@@ -137,9 +137,11 @@ def plan_topology(
             best = _fastest(fitting, refused)
             return best if served else _without_engine(best)
     if batch.mounted and batch.work.held and longest > batch.held:
-        # the games alone may fit: longer conversations of the mounted data are left out
-        shorter = replace(batch, episode_tokens=max(batch.held, longest // 2))
-        return plan_topology(hardware, shape, shorter, served=served)
+        fewer = replace(batch, episode_tokens=max(batch.held, longest // 2))
+        plan = plan_topology(hardware, shape, fewer, served=served)
+        if plan.layout != "cpu":
+            why = f"with rows of {longest:,} tokens nothing fits: the longest are left out"
+            return replace(plan, choices=(*plan.choices, Choice("shorter conversations", why)))
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
 
 

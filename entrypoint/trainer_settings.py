@@ -207,7 +207,9 @@ class PlannedSettings:
                     "every_steps": cost.every_steps,
                     "time_share": EVALUATION_SHARE,
                 }
-            if topology.layout == "split" or self.settings.rollout.max_episode_tokens is not None:
+            wanted, batch = self.settings.rollout.max_episode_tokens, self.batch_shape()
+            shortened = batch.mounted and topology.episode_tokens < batch.episode_tokens
+            if topology.layout == "split" or wanted is not None or shortened:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens
             return self._with(planned)

@@ -71,6 +71,7 @@ class Watchdog:
         self._inference_starts: set[float] = set()
         self._inference_health = plan.inference_health  # None once the trainer generates itself
         self._refused = False
+        self._waited = 0  # for environment servers: attempts that ended for want of them
         self._inference_asked = 0.0
         self._inference_answered: float | None = None  # None until its current start has answered
 
@@ -87,6 +88,7 @@ class Watchdog:
                 rungs,
                 self._plan.max_restarts,
                 begun=has_checkpoint(self._plan.train_dir),
+                waited=self._waited,
                 adapter_learning_rate=self._plan.adapter_learning_rate,
                 least_share=self._plan.least_memory_share,
             )
@@ -149,28 +151,31 @@ class Watchdog:
             its time.
         """
         plan, until = self._plan, self._plan.trainer_ends_at
-        if not plan.servers:
+        facts = FACTS[settings.environment.channel]
+        if not (plan.servers and facts.asks_servers):
             return settings
-        game = FACTS[settings.environment.channel].first_format
-        in_process = game and not (plan.by_hand or has_begun(plan.train_dir))
+        self._waited += 1
+        in_process = facts.first_format and not (plan.by_hand or has_begun(plan.train_dir))
         if in_process:
             until = plan.started_at + PATIENT_SHARE * (until - plan.started_at)
+        left = max(0.0, until - self._clock())
         urls = [health_url(server) for server in plan.servers]
-        silent = dict.fromkeys(urls, "it answers, but cannot be played on")
-        if (left := until - self._clock()) > 0:
-            silent = wait_for_answers(
-                urls,
-                fewest=1,
-                timeout=PROBE_TIMEOUT,
-                seconds=min(left, plan.servers_seconds or left),
-                every=plan.poll_seconds,
-                stop=self._stop,
-            )
+        silent = wait_for_answers(
+            urls,
+            fewest=1,
+            timeout=PROBE_TIMEOUT,
+            seconds=min(left, plan.servers_seconds or left),
+            every=plan.poll_seconds,
+            stop=self._stop,
+        )
         if self._stop.is_set():
             raise StopRequested
-        if len(silent) < len(urls):
+        answers = len(silent) < len(urls)
+        if answers and not (in_process and self._clock() >= until):
             return settings
-        trouble = f"no environment server answers any more: {silent[urls[0]]}"
+        trouble = "no game can be played on the environment servers"
+        if not answers:
+            trouble = f"no environment server answers any more: {silent[urls[0]]}"
         if not in_process:
             return Outcome(ExitStatus.ENVIRONMENT, trouble)
         print_line(f"{trouble}; the game is played in this process", speaker=WATCHDOG)

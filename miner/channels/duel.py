@@ -12,7 +12,7 @@ from miner.duel.channel.longest import turn_tokens
 from miner.duel.channel.opening import open_duels
 from miner.duel.channel.opponents import is_model
 from miner.duel.channel.replay import replay_duel
-from miner.duel.channel.tasks import DuelTasks, evaluation_duels
+from miner.duel.channel.tasks import BASE, DuelTasks, evaluation_duels
 from miner.duel.tournament_files import wording_of
 from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.findings import Findings
@@ -59,7 +59,13 @@ class DuelChannel(Channel):
         """Games of the tournament's own seeds, both seats of each, opponents in turns."""
         wanted = self.settings
         sizes = (*wanted.cards, *wanted.boards)
-        return evaluation_duels(count, base_seed, wanted.games, wanted.opponents, sizes)
+        return evaluation_duels(count, base_seed, wanted.games, self._compared_with, sizes)
+
+    @property
+    def _compared_with(self) -> list[str]:
+        """The opponents without `BASE`, which here is the model that plays."""
+        wanted = self.settings.opponents
+        return [name for name in wanted if name != BASE] or list(wanted)
 
     def gate(self) -> GateRule:
         return undecided_pairs
@@ -73,7 +79,7 @@ class DuelChannel(Channel):
         assert isinstance(source, DuelSource)
         return (
             f"duels of {', '.join(self.settings.games)} against "
-            f"{', '.join(self.settings.opponents)}, "
+            f"{', '.join(self._compared_with)}, "
             f"prompts in {source.wording.described}; calls are read as {source.family}"
         )
 

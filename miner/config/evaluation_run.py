@@ -71,11 +71,12 @@ class EvaluationRun(Settings):
         """As `Settings.load`; an override that no evaluation reads is an error, too."""
         given = parse_overrides(overrides)
         unread = [name for name in given if name in Settings.model_fields and name not in _READ]
-        unread += [f"model.{name}" for name in given.get("model", {}) if name != "path"]
+        if isinstance(model := given.get("model"), dict):
+            unread += [f"model.{name}" for name in model if name != "path"]
         if unread:
             raise ConfigurationError(
                 f"no evaluation reads {', '.join(unread)}, which training does: leave it out "
-                "(here are temperature, max_reply_tokens, dtype, episodes)"
+                "(an evaluation has temperature, max_reply_tokens, dtype, episodes)"
             )
         return super().load(config, overrides, environ)
 

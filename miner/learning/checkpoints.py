@@ -121,11 +121,13 @@ class Checkpoints(TrainerCallback):
     ) -> None:
         """Mark it complete once every rank has written its part, and remove the one before."""
         self._ranks.gather(None)
+        self._timed()
         folder = checkpoint_folder(args, state.global_step)
         if not self._ranks.leads or not folder.exists():  # or the disk refused it
             return
         try:
             make_durable(folder)
+            self._heartbeat.beat("marking a checkpoint", state.global_step)  # that took its time
             marker = {"step": state.global_step, "elapsed": self._schedule.elapsed}
             (folder / COMPLETE).write_text(json.dumps(marker))
             make_durable(folder)  # the marker, and only now: the rest of it is on the disk
@@ -134,12 +136,15 @@ class Checkpoints(TrainerCallback):
             self._disk.note(f"step {state.global_step}: no checkpoint: {error}")
             return
         finally:
-            self._last = self._clock()
-            self._seconds = self._last - self._began
+            self._timed()
         for other in folder.parent.glob("checkpoint-*"):
             if other != folder:
                 (other / COMPLETE).unlink(missing_ok=True)  # first: half of it is not a checkpoint
                 shutil.rmtree(other, ignore_errors=True)
+
+    def _timed(self) -> None:
+        self._last = self._clock()
+        self._seconds = self._last - self._began
 
     def _leads_allow(self, step: int, *, ending: bool) -> bool:
         if not self._ranks.leads or not self._sound():

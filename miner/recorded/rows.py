@@ -66,7 +66,7 @@ class RecordedRows:
 
     def some(self, replies: int, tokens: float, seed: str) -> list[RolloutRow]:
         """Rows of conversations drawn by `seed`, with at least so many replies; fewer where there
-        are no more, or too many were tried that give none.
+        are no more, or too many were tried that give none, which are not tried again.
 
         Args:
             tokens: of a usual reply: together the rows weigh as many of those as were asked for.

@@ -168,7 +168,7 @@ class WarmStart:
     def _make(self, step: int, made: Future[list[EncodedDemonstration]]) -> None:
         try:
             made.set_result([*map(self._encoded, self._demonstrations(step)[: self._count])])
-        except BaseException as error:  # an own teacher may exit
+        except Exception as error:
             made.set_exception(error)
 
     def _encoded(self, demonstration: Demonstration) -> EncodedDemonstration:

@@ -313,7 +313,9 @@ def test_evaluated_games_are_the_tournaments_for_the_seed() -> None:
 
 def test_all_opponents_are_met_in_an_evaluation() -> None:
     channel = DuelChannel(
-        EnvironmentSettings(channel="duel", games=("othello",), opponents=("random", "teacher"))
+        EnvironmentSettings(
+            channel="duel", games=("othello",), opponents=("random", "base", "teacher")
+        )
     )
     met = [task.opponent for task in channel.compared(8, 42)]
     assert met == ["random"] * 2 + ["teacher"] * 2 + ["random"] * 2 + ["teacher"] * 2

@@ -58,6 +58,7 @@ async def test_the_example_plays_every_game() -> None:
         ("return {0: 1.0}", r"teacher .* returned \{0: 1.0\} in leduc_poker: expected a chance"),
         ("return dict.fromkeys(seen.actions, float('nan'))", "expected a chance to win for each"),
         ("return dict.fromkeys(seen.actions, '0.5')", "expected a chance to win for each"),
+        ("raise SystemExit", r"SystemExit: .*line 2"),
         ("return seen.points", r"AttributeError: .*line 2"),
     ],
 )

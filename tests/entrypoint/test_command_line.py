@@ -60,7 +60,9 @@ def test_dry_run_prints_everything_and_starts_nothing(
     tmp_path: Path,
     inventory: str,
 ) -> None:
-    environment = child_environment | {"ENVIRONMENT_SERVER_URLS": "http://u:pw@10.0.0.2:8000"}
+    environment = child_environment | {
+        "ENVIRONMENT_SERVER_URLS": "http://10.0.0.2:8000,http://u:pw@10.0.0.3:8000"
+    }
     done = run(arguments("--dry-run", "--gpus", inventory), environment | {"HF_TOKEN": SECRET})
     assert done.returncode == 0, done.stderr
     for part in ("Job", "Plan", "Reasons", "Memory of one device", "Estimate", "trainer.toml"):
@@ -68,9 +70,10 @@ def test_dry_run_prints_everything_and_starts_nothing(
     assert "== Commands" in done.stdout
     for word in ("[supervisord]", "[group:miner]", "-m miner train --config", "passes of"):
         assert word in done.stdout
-    assert "0.02 h given: planned for 0.02 h" in done.stdout.splitlines()[0]
+    assert "0.02 h given: planned for 0.02 h" in done.stdout.splitlines()[1]
     assert ("vllm serve" in done.stdout) == (inventory == "4xH100-80GB")
-    assert "http://***@10.0.0.2:8000" in done.stdout
+    assert "'http://***@10.0.0.3:8000' is left out" in done.stdout.splitlines()[0]
+    assert "http://10.0.0.2:8000" in done.stdout
     assert "u:pw" not in done.stdout
     assert SECRET not in done.stdout
     assert "\x1b" not in done.stdout

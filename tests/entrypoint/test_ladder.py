@@ -175,6 +175,7 @@ def test_next_attempt(kinds: list[EndKind], tokens: int) -> None:
         ([EndKind.UNSERVED], ExitStatus.INFERENCE),
         ([EndKind.CRASHED] * 4, ExitStatus.TRAINER),
         ([EndKind.CRASHED] * 3 + [EndKind.HUNG], ExitStatus.STALLED),
+        ([EndKind.UNREACHABLE] * 4, ExitStatus.ENVIRONMENT),
         ([EndKind.INFERENCE_LOST] * 4, ExitStatus.INFERENCE),
     ],
 )
@@ -187,17 +188,26 @@ def test_end_of_the_run(kinds: list[EndKind], status: ExitStatus) -> None:
 
 def test_adapters_whose_vllm_never_comes_up_leave_zero_3_as_long_as_nothing_is_saved() -> None:
     spread = COLOCATED.having(optimizer={"zero_stage": 3}, model={"tuning": "lora"})
-    alone = without_vllm(spread)
+    alone = without_vllm(spread, keep_stage=False)
     assert alone is not None
     assert (alone.rollout.engine, alone.optimizer.zero_stage) == ("transformers", 2)
     assert alone.model.gradient_checkpointing
-    assert without_vllm(spread, begun=True) is None
-    assert without_vllm(spread.having(model={"tuning": "full"})) is None
+    assert without_vllm(spread.having(model={"tuning": "full"}), keep_stage=False) is None
+    for kind, begun, engine in (
+        (EndKind.UNSERVED, False, "transformers"),
+        (EndKind.CRASHED, False, "transformers"),
+        (EndKind.CRASHED, True, "vllm_colocated"),
+        (EndKind.HUNG, False, "vllm_colocated"),
+    ):
+        ends = [AttemptEnd(kind, "")] * 3
+        decision = after_attempt(ends, spread, len(LADDER), 9, begun=begun)
+        assert isinstance(decision, NextAttempt)
+        assert decision.settings.rollout.engine == engine
 
 
-def test_lost_servers_use_up_no_restart() -> None:
+def test_lost_servers_that_are_waited_for_use_up_no_restart() -> None:
     ends = [AttemptEnd(EndKind.UNREACHABLE, "")] * 9 + [AttemptEnd(EndKind.CRASHED, "")]
-    decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3)
+    decision = after_attempt(ends, ON_A_CPU, 0, max_restarts=3, waited=9)
     assert isinstance(decision, NextAttempt)
     assert decision.settings == ON_A_CPU
 

@@ -253,7 +253,9 @@ def test_every_cache_is_below_the_run_folder(tmp_path: Path) -> None:
 
 def test_the_validators_own_wandb_folders_win() -> None:
     paths = Paths.of(job(), {})
-    environment = program_environment(paths, {"WANDB_DIR": "/app/wandb", "HF_HOME": "/hf"})
+    inherited = {"WANDB_DIR": "/app/wandb", "HF_HOME": "/hf", "ENVIRONMENT_SERVER_URLS": "None"}
+    environment = program_environment(paths, inherited)
+    assert "ENVIRONMENT_SERVER_URLS" not in environment, "the settings have those that can be used"
     assert environment["WANDB_DIR"] == "/app/wandb"
     assert environment["HF_HOME"] == "/hf"
     assert Path("/app/wandb") not in writable_folders(environment, paths)

@@ -5,6 +5,7 @@ Runs that nothing is sent to are started together, and looked at in the order in
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -185,7 +186,8 @@ def test_killed_supervisord_takes_its_programs_along(
     os.kill(supervisord, signal.SIGKILL)
     status, lines = container.finish()
     assert status == ExitStatus.SUPERVISOR, lines
-    assert "supervisord ended unasked (status -9)" in lines[-1]
+    # the watchdog may have had a question open
+    assert re.search(r"supervisord ended unasked \(status -9\)|supervisord, asked about", lines[-1])
 
 
 def test_without_an_inference_program_the_trainer_generates(

@@ -220,12 +220,22 @@ def test_a_run_without_servers_plays_in_its_process_after_a_while(
     fake: Build, serve: Callable[..., Any], answers: bool
 ) -> None:
     """A server that only says it is healthy ends one attempt after the other."""
-    url = serve().url if answers else NOBODY
-    supervisor = fake(*[beats] * 20, exits(69), exits(0), servers=(url,), trainer_ends_at=1500)
+    server = serve()
+    url = server.url if answers else NOBODY
+    attempts = 17 if answers else 1  # of 10 s each, in 500 s
+    supervisor = fake(*[exits(69)] * attempts, exits(0), servers=(url,), trainer_ends_at=1500)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     settings = Settings.load(supervisor.plan.settings_file, environ={})
     assert settings.environment.channel == "builtin"
-    assert supervisor.now < 1500
+    assert server.asked == (17 if answers else 0)
+
+
+def test_what_is_lost_without_servers_is_a_failure_like_any_other(fake: Build) -> None:
+    supervisor = fake(*[exits(69)] * 9, servers=(NOBODY,))
+    settings = 'environment.channel = "duel"\nreward.credit = "episode"\n'
+    supervisor.plan.settings_file.write_text(settings)
+    assert watch(supervisor)[0] is ExitStatus.ENVIRONMENT
+    assert supervisor.done.count("start trainer") == supervisor.plan.max_restarts + 1
 
 
 def test_locks_of_killed_builds_are_gone_when_an_attempt_starts(

@@ -129,13 +129,17 @@ def test_a_model_is_loaded_before_it_takes_its_place(
     assert asked == [{"load": False, "strict": strict}, loaded]
 
 
-def test_the_mark_of_a_complete_checkpoint_is_on_disk(disk: Disk, tmp_path: Path) -> None:
+def test_a_checkpoint_is_marked_complete_when_all_of_it_is_on_disk(
+    disk: Disk, tmp_path: Path
+) -> None:
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
+    (folder / "weights").write_text("large")
     disk_of_run = RunDisk(tmp_path, print)
     marker = Checkpoints(Schedule(10), Ranks(), HeartbeatWriter(tmp_path), disk_of_run, size=0)
     state = TrainerState(global_step=3)
     marker.on_save(TrainingArguments(str(tmp_path)), state, TrainerControl())
-    (written,) = disk.synced.values()
-    assert json.loads(written)["step"] == 3
-    assert disk.synced == {folder / COMPLETE: (folder / COMPLETE).read_bytes()}
+    assert json.loads(disk.synced[folder / COMPLETE])["step"] == 3
+    assert disk.holds(folder)
+    in_order = list(disk.synced)
+    assert in_order.index(folder / "weights") < in_order.index(folder / COMPLETE)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from miner.config.errors import ConfigurationError
+from miner.environments.base import EpisodeTask
 from miner.recorded import rows
 from miner.recorded.conversations import read_conversations
 from miner.rollout.renderer import ChatRenderer
+from miner.training.supervised import with_rows
 from tests.builders import build_tokenizer
 from tests.recorded.made import swe_row, swe_zero, write_rows
 
@@ -85,10 +88,33 @@ def test_conversations_that_give_no_row_are_tried_once_and_hold_up_no_step(
 ) -> None:
     monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 1)
     monkeypatch.setattr(rows, "MOST_TRIED", 3)
-    chat = [{"role": "user", "content": "move"}, {"role": "assistant", "content": "word " * 9}]
-    _, made = taught(write_rows(tmp_path / "data", [chat] * 20))
+    reply = {"role": "assistant", "content": "word " * 9}
+    chats = [[{"role": "user", "content": f"move {n}"}, reply] for n in range(20)]
+    _, made = taught(write_rows(tmp_path / "data", chats))
     tried: list[int] = []
     render = made._rows
     monkeypatch.setattr(made, "_rows", lambda number: tried.append(number) or render(number))
-    assert [made.some(5, 9, seed) for seed in "abcdefgh"] == [[]] * 8
+    assert made.some(5, 9, "a") == []
+    assert len(tried) == 3
+    assert [made.some(5, 9, seed) for seed in "bcdefgh"] == [[]] * 7
     assert len(tried) == len(set(tried)) == len(set(made.conversations.trained) - {0})
+
+
+def test_conversations_that_give_no_row_are_not_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [
+        [
+            {"role": "user", "content": f"move {n}"},
+            {"role": "assistant", "content": "a" * (1 + n % 2)},
+        ]
+        for n in range(12)
+    ]
+    monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", len(RENDERER.encode_reply("a")))
+    _, made = taught(write_rows(tmp_path / "data", chats))
+    tasks = [EpisodeTask("recorded", number, number, "none") for number in range(12)]
+    short = [number for number in range(12) if made.of(number)]
+    assert len(short) == 6
+    assert [task.task_id for task in with_rows(made, tasks, 4)] == short[:4]
+    with pytest.raises(ConfigurationError, match="name other data sets"):
+        with_rows(made, [task for task in tasks if task.task_id not in short], 4)

@@ -31,7 +31,7 @@ def number_of(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
     return None if math.isnan(number) else number
 
@@ -153,7 +153,7 @@ def load_function(
     def called(*given: Any) -> Any:
         try:
             return convert(own(*given))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{setting} {entry!r} raised {with_place(error)}") from error
 
     return called
