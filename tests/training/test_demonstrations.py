@@ -29,20 +29,13 @@ from miner.duel.turn import next_request
 from miner.duel.wording import own_wording
 from miner.environments.base import EpisodeTask, Message
 from miner.games import GAMES
-from miner.inference.vllm.colocated_engine import ColocatedEngine
-from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.learning.trainer import EpisodeTrainer
-from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
-from miner.training import run as training
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction, TrlRollout, all_moves_credit
 from tests.builders import build_tokenizer
 from tests.learning.test_trainer import make_trainer
-from tests.training.generation import ColocatedDouble
-from tests.training.in_process import Work
 
 RENDERER = ChatRenderer(build_tokenizer())
 GAMES_PLAYED = '["leduc_poker", "goofspiel"]'
@@ -316,46 +309,6 @@ def test_the_trainer_learns_the_replies_of_the_teachers(tmp_path: Path) -> None:
     trainer.train()
     assert trainer.state.global_step == 2
     assert _log_probability(trainer.model, warm.rows(0)) > before + 0.05
-
-
-def test_an_engine_sleeps_while_the_model_learns_from_teachers(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is played in these steps: weights travel when games are played again."""
-    doubles: list[ColocatedDouble] = []
-    learned: list[tuple[int, set[str], int]] = []
-
-    def open_engine(settings: Settings, learner: Any, *others: Any) -> ColocatedEngine:
-        double: Any = ColocatedDouble(learner.model)
-        doubles.append(double)
-        rules = learner.reply_rules(settings.rollout.episode_limit)
-        sampler = VllmColocatedSampler(double.llm.llm_engine, rules, make_params=dict)
-        return ColocatedEngine(double, sampler)
-
-    compute = EpisodeTrainer.compute_loss
-
-    def compute_loss(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        [double] = doubles
-        assert trainer.use_vllm, "the loss is corrected"
-        learned.append((trainer.state.global_step, {*double.awake}, double.log.count("sync")))
-        return compute(trainer, *args, **kwargs)
-
-    monkeypatch.setattr(training, "open_engine", open_engine)
-    monkeypatch.setattr(EpisodeTrainer, "compute_loss", compute_loss)
-    work.train(
-        *("environment.channel=duel", "environment.games=['leduc_poker']"),
-        *("demonstrations.share=0.5", "demonstrations.rows=4", "rollout.engine=vllm_colocated"),
-        *("optimizer.max_steps=4", "evaluation.every_steps=4"),
-    )
-    base = 2  # the look at its weights and the base's evaluation, before any step
-    assert learned == [
-        (0, set(), base),
-        (1, set(), base + 1),  # woken once beside the optimizer's states
-        (2, set(), base + 2),
-        (3, set(), base + 3),
-    ]
-    phases = [record.phases for record in RunFolder(work.run_dir).read().steps]
-    assert ["weights" in spent for spent in phases] == [False, False, True, True]
 
 
 def _log_probability(model: torch.nn.Module, rows: Sequence[RolloutRow]) -> float:
