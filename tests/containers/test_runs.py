@@ -1,6 +1,8 @@
 """A whole job in a container under the tournament's limits, and what happens to it meanwhile."""
 
+import io
 import json
+import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
@@ -94,9 +96,13 @@ def test_a_short_job_trains_publishes_and_exits_0(told: Callable[[Story], Miner]
 
 
 def test_nothing_but_the_output_and_tmp_is_written(told: Callable[[Story], Miner]) -> None:
-    """Where all can be."""
-    changed = {entry["Path"] for entry in told(stopped).engine.diff()}
-    assert "/tmp" in changed
+    """Where all can be. Of `/tmp` nothing is left, so that a file is put there to be seen."""
+    engine, archive = told(stopped).engine, io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("seen"))
+    engine.put_archive("/tmp", archive.getvalue())
+    changed = {entry["Path"] for entry in engine.diff()}
+    assert "/tmp/seen" in changed
     assert {path for path in changed if not path.startswith("/tmp")} == set()
 
 
