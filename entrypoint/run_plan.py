@@ -40,11 +40,6 @@ class RunPlan(BaseModel):
     least_memory_share: float = Field(
         0.1, description="Of a GPU, below which vLLM has no room for its weights and an episode."
     )
-    servers_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="Until lost environment servers must answer again; empty: while there is time.",
-    )
     disk_seconds: float = Field(
         300.0, gt=0, description="Until a full disk must have room again for another attempt."
     )

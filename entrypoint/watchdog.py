@@ -158,13 +158,12 @@ class Watchdog:
         in_process = facts.first_format and not (plan.by_hand or has_begun(plan.train_dir))
         if in_process:
             until = plan.started_at + PATIENT_SHARE * (until - plan.started_at)
-        left = max(0.0, until - self._clock())
         urls = [health_url(server) for server in plan.servers]
         silent = wait_for_answers(
             urls,
             fewest=1,
             timeout=PROBE_TIMEOUT,
-            seconds=min(left, plan.servers_seconds or left),
+            seconds=max(0.0, until - self._clock()),
             every=plan.poll_seconds,
             stop=self._stop,
         )

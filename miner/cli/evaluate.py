@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from miner.config.evaluation_run import EvaluationRun
+from miner.config.evaluation_run import EvaluationRun, refuse_unread
 
 
 def evaluate_command(
@@ -32,5 +32,6 @@ def evaluate_command(
     """
     from miner.cli.evaluation_session import run_evaluation
 
+    refuse_unread(overrides or ())
     run = EvaluationRun.load(config, overrides or ())
     raise typer.Exit(0 if run_evaluation(run) else 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -24,7 +23,7 @@ class EvaluationRun(Settings):
     """One evaluation. `model.path` plays unless `policy` or `llm_url` is set.
 
     Of a run's settings only `model.path`, `environment` and `threads` are read: its file can be
-    given, and any other as an override is refused.
+    given, and `refuse_unread` is for overrides.
     """
 
     policy: BaselineName | None = Field(
@@ -61,25 +60,6 @@ class EvaluationRun(Settings):
         description="Folder for JSON and pictures; several evaluations may share it.",
     )
 
-    @classmethod
-    def load(
-        cls,
-        config: Path | None = None,
-        overrides: Sequence[str] = (),
-        environ: Mapping[str, str] = os.environ,
-    ) -> Self:
-        """As `Settings.load`; an override that no evaluation reads is an error, too."""
-        given = parse_overrides(overrides)
-        unread = [name for name in given if name in Settings.model_fields and name not in _READ]
-        if isinstance(model := given.get("model"), dict):
-            unread += [f"model.{name}" for name in model if name != "path"]
-        if unread:
-            raise ConfigurationError(
-                f"no evaluation reads {', '.join(unread)}, which training does: leave it out "
-                "(an evaluation has temperature, max_reply_tokens, dtype, episodes)"
-            )
-        return super().load(config, overrides, environ)
-
     @model_validator(mode="after")
     def _check_one_plays(self) -> EvaluationRun:
         if self.policy and self.llm_url:
@@ -100,3 +80,16 @@ class EvaluationRun(Settings):
         if named != "auto":
             return named
         return "graded" if self.environment.servers else "builtin"
+
+
+def refuse_unread(overrides: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for overrides of training's settings that no evaluation reads."""
+    given = parse_overrides(overrides)
+    unread = [name for name in given if name in Settings.model_fields and name not in _READ]
+    if isinstance(model := given.get("model"), dict):
+        unread += [f"model.{name}" for name in model if name != "path"]
+    if unread:
+        raise ConfigurationError(
+            f"no evaluation reads {', '.join(unread)}, which training does: leave it out "
+            "(an evaluation has temperature, max_reply_tokens, dtype, episodes)"
+        )

@@ -155,7 +155,7 @@ def serve() -> Iterator[Callable[..., HealthServer]]:
 def fake(tmp_path: Path) -> Callable[..., FakeSupervisor]:
     def build(*moments: Moment, **fields: Any) -> FakeSupervisor:
         times = {"started_at": 1000, "trainer_ends_at": 5000, "ends_at": 5100, "kill_at": 5200}
-        waits = {"stall_seconds": 25, "poll_seconds": 0.001, "servers_seconds": 0.05}
+        waits = {"stall_seconds": 25, "poll_seconds": 0.001}
         plan = run_plan(tmp_path, **{**times, **waits, **fields})
         plan.train_dir.mkdir(parents=True)
         plan.settings_file.write_text("[optimizer]\nmicro_batch_tokens = 8192\n")

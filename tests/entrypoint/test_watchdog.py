@@ -195,20 +195,20 @@ def test_a_base_that_is_refused_twice_is_not_tried_again(fake: Build) -> None:
 
 def test_lost_servers_are_waited_for(fake: Build, serve: Callable[..., Any]) -> None:
     server = serve(503, 503, 200)
-    supervisor = fake(exits(69), exits(0), servers=(server.url,), servers_seconds=30)
+    supervisor = fake(exits(69), exits(0), servers=(server.url,))
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert server.asked == 3
 
 
 def test_one_server_that_answers_is_enough_to_go_on(fake: Build, serve: Callable[..., Any]) -> None:
     silent, server = serve(503), serve()
-    supervisor = fake(exits(69), exits(0), servers=(silent.url, server.url), servers_seconds=1)
+    supervisor = fake(exits(69), exits(0), servers=(silent.url, server.url))
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     assert (silent.asked, server.asked) == (1, 1)
 
 
 def test_servers_that_stay_lost_end_a_run_that_has_played_on_them(fake: Build) -> None:
-    supervisor = fake(exits(69), servers=(NOBODY,))
+    supervisor = fake(exits(69), servers=(NOBODY,), trainer_ends_at=1010)
     (supervisor.plan.train_dir / BEST_FILE).touch()
     status, message = watch(supervisor)
     assert status is ExitStatus.ENVIRONMENT
@@ -222,8 +222,8 @@ def test_a_run_without_servers_plays_in_its_process_after_a_while(
     """A server that only says it is healthy ends one attempt after the other."""
     server = serve()
     url = server.url if answers else NOBODY
-    attempts = 17 if answers else 1  # of 10 s each, in 500 s
-    supervisor = fake(*[exits(69)] * attempts, exits(0), servers=(url,), trainer_ends_at=1500)
+    attempts, ends_at = (17, 1500) if answers else (1, 1030)  # of 10 s each, in a third of it
+    supervisor = fake(*[exits(69)] * attempts, exits(0), servers=(url,), trainer_ends_at=ends_at)
     assert watch(supervisor)[0] is ExitStatus.UNVERIFIED
     settings = Settings.load(supervisor.plan.settings_file, environ={})
     assert settings.environment.channel == "builtin"
