@@ -107,8 +107,7 @@ def after_attempt(
 
     Args:
         begun, adapter_learning_rate: see `step_down`.
-        waited: how many of `ends` were losses of environment servers that were waited for: they
-            count as no restart, since time ends them.
+        waited: losses among `ends` of servers that were waited for: time ends those, no number.
         least_share: see `smaller_share`.
     """
     last = ends[-1]

@@ -85,10 +85,9 @@ def run_cost(
     if rollout.most_invalid is not None:
         shares += TEMPERATURE_SHARE
     # the base and the last weights are both evaluated and published
-    left = (1.0 - shares) * seconds - start - LAST_SECONDS - 2 * (evaluation + publication)
-    left = max(0.0, left)
-    most = settings.optimizer.max_steps
     detour = evaluation + publication
+    left = max(0.0, (1.0 - shares) * seconds - start - LAST_SECONDS - 2 * detour)
+    most = settings.optimizer.max_steps
     fewer = int(min(left / step.seconds, most) / MOST_EVALUATIONS)
     every = max(1, min(settings.evaluation.every_steps, fewer))
 
