@@ -58,7 +58,7 @@ def duel_command(
 
     Examples:
       python -m miner duel mcts:50 random
-      python -m miner duel trained=runs/train/output base=MODEL --games goofspiel,othello
+      python -m miner duel trained=OUT base=MODEL --games goofspiel,othello
     """
     league_command(
         *([first, second], games, minutes, pairs, seed, None, prompts, replays, out, sizes)

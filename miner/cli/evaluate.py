@@ -26,7 +26,7 @@ def evaluate_command(
 
     Examples:
       python -m miner evaluate policy=match
-      python -m miner evaluate model.path=runs/train/output name=trained out=runs/compare
+      python -m miner evaluate model.path=OUT name=trained out=runs/compare
       python -m miner evaluate llm_url=http://localhost:30000/v1
       python -m miner evaluate model.path=MODEL environment.channel=duel environment.games=othello
     """

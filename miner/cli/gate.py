@@ -29,7 +29,7 @@ def gate_command(
     Players are named as with `duel`.
 
     Example:
-      python -m miner gate trained=runs/train/output base=MODEL --games leduc_poker
+      python -m miner gate trained=OUT base=MODEL --games leduc_poker
     """
     from miner.duel.gating import play_gate
     from miner.duel.players.catalog import chosen_games
