@@ -12,13 +12,14 @@ from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, ensure_world_variables
+from miner.distributed.zero import loading_whole
 from miner.inference.engines import GenerationEngine, TransformersEngine, engine_memory
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
 from miner.inference.sampler import SamplerError
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.colocated_engine import ColocatedEngine
-from miner.inference.vllm.colocated_llm import ColocatedLLM
+from miner.inference.vllm.colocated_llm import ColocatedLLM, transformers_as_before
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
 from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
 from miner.inference.vllm.server_sampler import VllmServerSampler
@@ -106,7 +107,8 @@ def _colocated_engine(
     rules = learner.reply_rules(rollout.episode_limit)
 
     ensure_world_variables()  # vLLM asks them which of the ranks this process is
-    with engine_memory():
+    # vLLM builds some models by transformers, which would spread them under ZeRO-3
+    with engine_memory(), loading_whole(), transformers_as_before(learner.model):
         opened = ColocatedLLM(
             str(learner.base),
             partial(merged_weights, learner.model),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import AutoConfig, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from miner.inference.merged_weights import merged_weights, weights_on_cpu
-from miner.inference.vllm.colocated_llm import ColocatedLLM
+from miner.inference.vllm.colocated_llm import ColocatedLLM, transformers_as_before
 from tests.builders import build_qwen3
 
 PUSHES = 100
@@ -158,3 +158,26 @@ def test_an_engine_that_sleeps_wakes_its_weights_before_they_are_loaded(
     assert given["logprobs_mode"] == "processed_logprobs"
     llm.sync_weights()
     assert done[1:] == ["emptied", "wake weights", "load a", "reset"]
+
+
+def test_what_vllm_changes_in_transformers_is_undone_for_the_trainer() -> None:
+    """It takes the class for its own instance, and registers a configuration that no model has."""
+
+    class Layer(torch.nn.Module):
+        def forward(self) -> str:
+            return "plain"
+
+    def build(self: Any) -> None:
+        torch.nn.Module.__init__(self)
+        self.do_not_compile = False
+
+    def call(self: Any) -> str:
+        return str(self.forward()) if self.do_not_compile else "compiled"
+
+    trained, ours = torch.nn.Sequential(Layer()), AutoConfig.for_model("qwen3_5").__class__
+    with transformers_as_before(trained):
+        Layer.__init__, Layer.__call__ = build, call  # type: ignore[assignment, method-assign]
+        own = Layer()
+        AutoConfig.register("qwen3_5", type("Own", (ours,), {}), exist_ok=True)
+    assert (trained[0](), Layer()(), own()) == ("plain", "plain", "compiled")
+    assert AutoConfig.for_model("qwen3_5").__class__ is ours

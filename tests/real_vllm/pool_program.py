@@ -1,6 +1,7 @@
 """vLLM serves a made model of the pool: `python -m tests.real_vllm.pool_program FOLDER OUT`.
 
 Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies to `POOL_PROMPTS`.
+Transformers' own model, built before, has its logits afterwards, and so has one that is built then.
 """
 
 import json
@@ -10,23 +11,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM
 from vllm import LLM, SamplingParams
 
+from miner.inference.vllm.colocated_llm import transformers_as_before
 from tests.real_vllm.models import POOL_PROMPTS
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([POOL_PROMPTS[0]])).logits
 
 
 def main() -> None:
     torch.set_num_threads(1)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    llm = LLM(
-        model=sys.argv[1],
-        dtype="bfloat16",
-        max_model_len=512,
-        max_num_seqs=4,
-        gpu_memory_utilization=0.05,
-        enforce_eager=True,
-        enable_prefix_caching=False,
-    )
+    folder = sys.argv[1]
+    trained = AutoModelForCausalLM.from_pretrained(folder).eval()
+    before = logits(trained)
+    with transformers_as_before(trained):
+        llm = LLM(
+            model=folder,
+            dtype="bfloat16",
+            max_model_len=512,
+            max_num_seqs=4,
+            gpu_memory_utilization=0.05,
+            enforce_eager=True,
+            enable_prefix_caching=False,
+        )
+    for model in (trained, AutoModelForCausalLM.from_pretrained(folder).eval()):
+        assert torch.equal(logits(model), before)
     asked = SamplingParams(temperature=0.0, max_tokens=8, logprobs=0, ignore_eos=True)
     prompts: Any = [{"prompt_token_ids": prompt} for prompt in POOL_PROMPTS]
     replies = [reply.outputs[0] for reply in llm.generate(prompts, asked, use_tqdm=False)]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers.integrations import deepspeed as integration
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
@@ -164,7 +165,7 @@ def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_
         monkeypatch.setattr(torch.cuda, name, double)
     opened = SimpleNamespace(llm=SimpleNamespace(llm_engine=EngineDouble(build_qwen3())))
     monkeypatch.setattr(engine_choice, "ColocatedLLM", lambda *args, **options: opened)
-    learner = SimpleNamespace(base="base", model=None, reply_rules=lambda context: RULES)
+    learner = SimpleNamespace(base="base", model=build_qwen3(), reply_rules=lambda context: RULES)
     settings = settings_for(
         tmp_path, "rollout.engine=vllm_colocated", "rollout.max_episode_tokens=1024"
     )
@@ -189,8 +190,11 @@ def test_a_server_is_pushed_weights_of_the_dtype_that_it_holds(monkeypatch, loop
 def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp_path):
     """The dtype is not that of config.json, which is vLLM's choice; no two ranks share a seed."""
     opened = {}
+    zero = SimpleNamespace(is_zero3=lambda: True)
+    monkeypatch.setattr(integration, "_hf_deepspeed_config_weak_ref", lambda: zero)
 
     def open_llm(*args, **options):
+        assert not integration.is_deepspeed_zero3_enabled()  # it would spread vLLM's own model
         opened.update(options)
         return SimpleNamespace(llm=SimpleNamespace(llm_engine=EngineDouble(build_qwen3())))
 
@@ -199,7 +203,7 @@ def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp
     monkeypatch.setitem(
         sys.modules, "miner.inference.vllm.reload", SimpleNamespace(reloading_on_cpu=None)
     )
-    learner = SimpleNamespace(base="base", model=None, reply_rules=lambda context: RULES)
+    learner = SimpleNamespace(base="base", model=build_qwen3(), reply_rules=lambda context: RULES)
     settings = settings_for(
         tmp_path,
         "rollout.engine=vllm_colocated",
@@ -210,6 +214,7 @@ def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp
     ranks = SimpleNamespace(count=2, rank=1)
     engine = open_engine(settings, learner, TRAINER, loop, lambda: None, ranks)
     engine.close()
+    assert integration.is_deepspeed_zero3_enabled()
     assert opened == {
         "dtype": "bfloat16",
         "sleeps": False,

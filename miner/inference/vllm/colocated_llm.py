@@ -1,9 +1,35 @@
 """vLLM's engine in the trainer's process, and the way of weights into it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+
+@contextmanager
+def transformers_as_before(model: torch.nn.Module) -> Iterator[None]:
+    """Undo what vLLM changes in transformers as it opens, for the trainer, who shares it.
+
+    It registers configurations of its own for some model types (Qwen3.5), from which transformers'
+    models cannot be built. An architecture that it lacks (Olmo 3) is transformers' own class, which
+    it changes in place: instances from before could not be called, and none built afterwards. Its
+    own instance keeps what it was built with.
+
+    Args:
+        model: the trainer's.
+    """
+    configs = dict(CONFIG_MAPPING._extra_content)
+    built = {kind: kind.__init__ for kind in map(type, model.modules())}
+    try:
+        yield
+    finally:
+        CONFIG_MAPPING._extra_content = configs
+        for kind, build in built.items():
+            if kind.__init__ is not build:
+                kind.__init__ = build
+                kind.do_not_compile = True  # read by its calls; vLLM's instance has its own
 
 
 class ColocatedLLM:
