@@ -17,7 +17,6 @@ START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
 """Imports, compilation and CUDA graphs, until the first game is played; assumed."""
 READ_BYTES = 1.0e9  # a second, of weights that are loaded
 PUBLISH_BYTES = 3.0e8  # a second, of weights that are written, read again and checked
-TEMPERATURE_SHARE = 0.03  # of the time, where the base's temperature is looked for
 CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
@@ -81,12 +80,9 @@ def run_cost(
         evaluation = rollout_seconds(topology, shape, hardware, played, work)
     publication = facts.weight_bytes / PUBLISH_BYTES
     start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES
-    shares = CHECKPOINT_SHARE
-    if rollout.most_invalid is not None:
-        shares += TEMPERATURE_SHARE
     # the base and the last weights are both evaluated and published
     detour = evaluation + publication
-    left = max(0.0, (1.0 - shares) * seconds - start - LAST_SECONDS - 2 * detour)
+    left = max(0.0, (1.0 - CHECKPOINT_SHARE) * seconds - start - LAST_SECONDS - 2 * detour)
     most = settings.optimizer.max_steps
     fewer = int(min(left / step.seconds, most) / MOST_EVALUATIONS)
     every = max(1, min(settings.evaluation.every_steps, fewer))

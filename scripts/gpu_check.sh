@@ -147,7 +147,7 @@ if [ "$gpus" -gt 0 ]; then
     stage "transformers, LoRA" lora.log train 0 0 lora model.dtype=bfloat16 model.tuning=lora
     if [ -n "$vllm" ]; then
         stage "vLLM colocated, 1 GPU" colocated.log train 0 0 colocated model.dtype=bfloat16 \
-            rollout.engine=vllm_colocated rollout.memory_share=0.3 rollout.most_invalid=0.25
+            rollout.engine=vllm_colocated rollout.memory_share=0.3
         stage "the same, 16 cards" cards16.log train 0 0 cards16 model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 "environment.deck_sizes=[16]"
         stage "the same, LoRA" colocated-lora.log train 0 0 colocated-lora model.dtype=bfloat16 \

@@ -105,10 +105,6 @@ class GameTasks:
         """The game's name."""
         return self._settings.name
 
-    @property
-    def kinds(self) -> int:
-        return len(self._kinds())
-
     def training(self, index: int, seed: int) -> EpisodeTask:
         """Sizes and seats come in shuffled cycles, so that each stretch is balanced."""
         kinds = self._kinds()

@@ -102,7 +102,7 @@ def demo_command(
         if show.prints_replies:
             from miner.cli.demo_replies import print_replies  # imports torch: seconds
 
-            print_replies(base, trained, temperature_of(run_dir), console)
+            print_replies(base, trained, console)
         _show_results(run_dir, published, console)
     console.print(f"all of it took {(time.monotonic() - started) / 60:.1f} minutes")
 
@@ -175,14 +175,6 @@ def trainer_processes(games: int, cores: int) -> int:
     return max(n for n in range(1, min(cores, MOST_PROCESSES) + 1) if games % n == 0)
 
 
-def temperature_of(run_dir: Path) -> float:
-    """Sampling temperature of a run."""
-    from miner.training.temperature import FittedTemperature
-
-    fitted = FittedTemperature.read(run_dir)
-    return fitted.temperature if fitted else 1.0
-
-
 def last_weights(base: Path, run_dir: Path) -> Path:
     """The newest checkpoint's model, whether or not it was published."""
     from miner.config.run_files import newest_checkpoint
@@ -231,13 +223,13 @@ def _evaluate(
     """Everyone on the same games; results go into the run's folder."""
     from miner.cli.evaluation_session import run_evaluation
 
-    quiet, hot = Console(quiet=True), temperature_of(run_dir)
+    quiet = Console(quiet=True)
     players = [
         ("random", None, "random", 0.0),
         ("base", base, None, 0.0),
-        ("base, sampled", base, None, hot),
+        ("base, sampled", base, None, 1.0),
         ("trained", published, None, 0.0),
-        ("trained, sampled", published, None, hot),
+        ("trained, sampled", published, None, 1.0),
         (MATCH.name, None, "match", 0.0),
     ]
     for name, model, baseline, temperature in players:

@@ -21,23 +21,19 @@ GAMES = 3
 REPLY_TOKENS = 16
 
 
-def print_replies(base: Path, trained: Path, temperature: float, console: Console) -> None:
-    """Show what both models answer to the first turn of some of the grader's games.
-
-    Args:
-        temperature: sampling temperature of the trained one.
-    """
+def print_replies(base: Path, trained: Path, console: Console) -> None:
+    """Show what both models answer to the first turn of some of the grader's games."""
     chats = asyncio.run(_first_turns())
     table = Table(title="The first turns of the grader's first games", title_justify="left")
     table.add_column("shown")
     columns = [
-        asyncio.run(_replies(folder, chats, degree))
+        asyncio.run(_replies(folder, chats, temperature))
         for folder in (base, trained)
-        for degree in (0.0, temperature)
+        for temperature in (0.0, 1.0)
     ]
     for name in ("before", "after"):
         table.add_column(f"{name}, greedy")
-        table.add_column(f"{name}, at temperature {temperature:g}")
+        table.add_column(f"{name}, sampled")
     for chat, *replies in zip(chats, *columns, strict=True):
         card = next(line for line in chat[-1]["content"].splitlines() if "point card" in line)
         table.add_row(card, *(Text(repr(reply)) for reply in replies))

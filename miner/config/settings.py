@@ -151,16 +151,7 @@ class EnvironmentSettings(Section):
 class RolloutSettings(Section):
     groups_per_step: int = Field(16, ge=1, description="Games per optimizer step.")
     group_size: int = Field(8, ge=1, description="Episodes of each game (GRPO's group).")
-    temperature: float = Field(
-        1.0, gt=0, le=2, description="Sampling temperature in training; see most_invalid."
-    )
-    most_invalid: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="At the start the temperature is lowered until at most this share of the "
-        "base's sampled games ends by an invalid reply; empty: it stays as it is set.",
-    )
+    temperature: float = Field(1.0, gt=0, le=2, description="Sampling temperature in training.")
     guided: float = Field(
         0.0,
         ge=0,
@@ -299,11 +290,6 @@ class Settings(Section):
             raise ValueError(
                 f"environment.channel={self.environment.channel!r} samples nothing in training: "
                 "leave reward.credit='episode' and rollout.temperature=1"
-            )
-        if self.rollout.most_invalid is not None and self.optimizer.beta:
-            raise ValueError(
-                "rollout.most_invalid finds the temperature after the model of the KL term was set "
-                "up with one: set optimizer.beta=0, or rollout.temperature by hand"
             )
         if (self.rollout.engine == "vllm_server") != bool(self.rollout.server):
             raise ValueError(

@@ -122,10 +122,6 @@ class TaskStream(Protocol):
     def name(self) -> str:
         """`EpisodeTask.environment` of its tasks."""
 
-    @property
-    def kinds(self) -> int:
-        """Tasks of a cycle of `training` that has every kind of game once; 1 without kinds."""
-
     def training(self, index: int, seed: int) -> EpisodeTask:
         """The `index`-th task of a run with this seed: a pure function of both."""
 

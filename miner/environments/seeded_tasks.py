@@ -20,8 +20,6 @@ _MIDDLE = 2**30
 class SeededTasks:
     """`TaskStream` of seeds, or of the numbers of problems where these are limited."""
 
-    kinds = 1
-
     def __init__(self, name: str, problems: int | None = None) -> None:
         self.name = name
         self._problems = problems

@@ -125,7 +125,7 @@ class Audit:
         if self.fates["legal"] < 0.5:
             found.append(
                 f"Only {self.fates['legal']:.0%} of the replies are legal: lower "
-                "rollout.temperature (rollout.most_invalid finds one), or teach the form first."
+                "rollout.temperature, or teach the form first."
             )
         rate = len(self.base.episodes) / max(self.base.seconds, 1e-9)
         step = episodes_per_step / rate

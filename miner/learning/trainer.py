@@ -13,10 +13,8 @@ from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
-from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
-from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import Settings
@@ -147,16 +145,6 @@ class EpisodeTrainer(TreeTrainer):
             self.use_vllm = True
             self.vllm_generation = engine
             self._last_loaded_step = -1
-
-    def sample_at(self, temperature: float) -> None:
-        """Score at another temperature than `args` named; before training, and without a KL term.
-
-        TRL's head has its temperature from the start: a second one goes over it.
-        """
-        self.temperature = temperature
-        scored: Any = self.model
-        scored = scored.get_base_model() if isinstance(scored, PeftModel) else scored
-        add_fused_lm_head(scored, temperature=temperature, outputs=("log_probs", "entropy"))
 
     def save_between_steps(self) -> None:
         """Write a checkpoint as transformers does at the end of a step; collective."""

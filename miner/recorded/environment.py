@@ -22,7 +22,6 @@ class RecordedTasks:
     """`TaskStream` of conversations by their numbers. What is trained needs no task: it is read."""
 
     name = NAME
-    kinds = 1
 
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations

@@ -134,8 +134,6 @@ def _subtitle(run: Run) -> str:
         last = run.steps[-1]
         parts.append(steps_done(run))
         parts.append(f"last one {datetime.fromtimestamp(last.time, UTC):%Y-%m-%d %H:%M} UTC")
-    if run.temperature is not None:
-        parts.append(f"sampled at temperature {run.temperature:g}")
     channels = ", ".join(sorted({record.channel for record in run.evaluations}))
     if channels and run.of_games:
         parts.append(f"evaluated over {channels}")

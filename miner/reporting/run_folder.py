@@ -6,7 +6,6 @@
     heartbeat.json      the trainer's phase, step and time
     episodes.jsonl      the newest training episodes, one `TrainedEpisode` each
     probe.json          what the conformance probe found
-    temperature.json    what is sampled at, where that was found from the base
     replays/*.json      one `Replay` per game kept
 
 Invariant: a missing file means "nothing yet" and never an error; a report can be made at any time,
@@ -104,7 +103,6 @@ class RunFolder:
             evaluations=list(evaluations),
             replays=dict(replays),
             torn_lines=torn_lines,
-            temperature=_read_json(self.path / "temperature.json").get("temperature"),
             heartbeat=last_heartbeat(self.path / HEARTBEAT_FILE),
         )
 
@@ -118,7 +116,6 @@ class Run:
         steps: ascending, each once.
         replays: by file stem, in alphabetical order.
         torn_lines: lines lost to a kill.
-        temperature: sampling temperature, if it was found from the base.
         heartbeat: the trainer's last one.
     """
 
@@ -129,7 +126,6 @@ class Run:
     evaluations: list[EvaluationRecord]
     replays: dict[str, Replay]
     torn_lines: int
-    temperature: float | None = None
     heartbeat: Heartbeat | None = None
 
     @property

@@ -110,11 +110,6 @@ class Trajectory:
         """Replies that were not parsed into a legal action."""
         return sum(not turn.valid for turn in self.turns)
 
-    @property
-    def forfeited(self) -> bool:
-        """Return whether its last reply was not parsed into a legal action, which ended it."""
-        return not self.turns[-1].valid
-
 
 @dataclass(slots=True)
 class _OpenRow:

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from miner.background_loop import BackgroundLoop, unless
-from miner.channels.registry import make_channel
 from miner.config.channel_facts import FACTS, ChannelFacts
-from miner.config.errors import ConfigurationError
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
@@ -34,11 +32,10 @@ from miner.publishing.publisher import Publisher
 from miner.reporting.episode_log import EpisodeLog
 from miner.reporting.progress import TrainingProgress
 from miner.rollout.episode import EpisodeParams, Guide, RolloutStopped, never, sampled
-from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome, refusal
+from miner.rollout.groups import Group, GroupResult, LostEpisode, Outcome
 from miner.rollout.scheduler import RetryParams, Scheduler
 from miner.training.engine_choice import live_episodes
 from miner.training.stopping import StopRequest
-from miner.training.temperature import round_size
 
 logger = logging.getLogger(__name__)
 
@@ -141,29 +138,6 @@ class Rollouts:
             return self._run.loop.run(playing)
 
         return lambda groups: play_through(self._engine, play, groups)
-
-    def trial(self, temperature: float, number: int) -> tuple[int, int]:
-        """Play round `number` of the search for a temperature, which is no part of training.
-
-        Returns: episodes, and those of them that ended by an invalid reply, of all ranks.
-        Raises: on all ranks `RolloutStopped` if one was asked to stop, `ConfigurationError` if an
-            episode was lost to it.
-        """
-        ranks, tasks = self._ranks, make_channel(self._settings.environment).tasks
-        size = round_size(tasks.kinds)
-        games = [
-            Group(tasks.training(index, self._settings.seed), 1)
-            for index in range(number * size + ranks.rank, (number + 1) * size, ranks.count)
-        ]
-        results = self.player(temperature)(games)
-        forfeits = [game.forfeited for result in results for game in result.trajectories]
-        own = (len(forfeits), sum(forfeits), self._run.stop(), refusal(results))
-        episodes, forfeited, stopped, refusals = zip(*ranks.gather(own), strict=True)
-        if any(stopped):
-            raise RolloutStopped
-        if any(refusals):
-            raise ConfigurationError(next(filter(None, refusals)))
-        return sum(episodes), sum(forfeited)
 
     def evaluate(self, tasks: Sequence[EpisodeTask]) -> EvaluationResult:
         """Play `tasks` greedily with the current weights.

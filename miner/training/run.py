@@ -58,7 +58,6 @@ from miner.training.rollout_function import (
 )
 from miner.training.stopping import StopConsensus, StopRequest
 from miner.training.supervised import Supervised, likelihood, recorded_rows, with_rows
-from miner.training.temperature import FittedTemperature, TimeForRounds, fit_temperature
 
 SWITCH_SECONDS = 2e-4
 """Until a thread that computes in Python yields to another."""
@@ -129,7 +128,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
 
 
 def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
-    """Fit the temperature, evaluate the base, learn, evaluate the end; returns the published."""
+    """Evaluate the base, learn, evaluate the end; returns the published."""
     ranks, note = run.ranks, run.progress.note
     if checkpoint:
         note(f"resuming from step {checkpoint.step}")
@@ -144,13 +143,12 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
         )
         note(f"vLLM holds the trainer's weights: log-probabilities differ by {gap:.3f} nats")
     try:
-        temperature = _fit_temperature(run, rollouts)
         held_out.start()
     except RolloutStopped:
         note("asked to stop before training: the published model stays")
         run.heartbeat.beat("stopped", 0)
     else:
-        _learn_from(run, rollouts, held_out, temperature, warm, checkpoint)
+        _learn_from(run, rollouts, held_out, warm, checkpoint)
     ranks.gather(None)  # no rank ends anything while another still works
     run.engine.detach()
     return held_out.best
@@ -160,7 +158,6 @@ def _learn_from(
     run: OpenRun,
     rollouts: Rollouts,
     held_out: HeldOut,
-    temperature: float,
     warm: WarmStart | None,
     checkpoint: Checkpoint | None,
 ) -> None:
@@ -176,7 +173,7 @@ def _learn_from(
         decay = settings.optimizer.decay_share
         guide = credit.guide(lambda: share * schedule.falling(trainer.state.global_step, decay))
     sync = schedule.timed("weights", run.engine.sync_weights)
-    play_synced = schedule.timed("playing", rollouts.player(temperature, guide))
+    play_synced = schedule.timed("playing", rollouts.player(settings.rollout.temperature, guide))
 
     def play_groups(groups: Sequence[Group]) -> list[GroupResult]:
         sync()  # here, so that an engine stays asleep in a step without games
@@ -237,30 +234,6 @@ def _make_trainer(
     # DeepSpeed moves it only when training begins; the base model is evaluated before
     learner.model.to(trainer.accelerator.device)
     return trainer
-
-
-def _fit_temperature(run: OpenRun, rollouts: Rollouts) -> float:
-    """The temperature to sample and train at: as set, or the one that fits the base.
-
-    An earlier process of this run has found it already, or it is found now, before anything is
-    learned. Raises: `RolloutStopped` if asked to stop meanwhile.
-    """
-    limits, ranks, folder = run.settings.rollout, run.ranks, run.settings.run_dir
-    if limits.most_invalid is None:
-        return limits.temperature
-    fit = ranks.broadcast(FittedTemperature.read(folder))
-    if fit is None:
-        run.heartbeat.beat("looking for the temperature")
-        in_time = TimeForRounds(run.schedule.training_left())
-        fit = fit_temperature(
-            *(limits.temperature, limits.most_invalid, rollouts.trial),
-            room=lambda: ranks.broadcast(in_time()),
-        )
-        if ranks.leads:
-            fit.write(folder)
-    run.progress.note(f"sampling at {fit}")
-    run.trainer.sample_at(fit.temperature)
-    return fit.temperature
 
 
 def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:

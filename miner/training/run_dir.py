@@ -33,7 +33,6 @@ from miner.publishing.structure import weight_files
 from miner.reporting.records import EvaluationRecord, RecordFile
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import FOLDER as TOKENS
-from miner.training.temperature import TEMPERATURE_FILE
 
 BASE_FILE = "base_fingerprint.json"
 
@@ -90,7 +89,7 @@ def prepare_run_dir(settings: Settings) -> None:
     if checkpoint is None:
         leftovers = ["metrics.jsonl"]
         if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
-            leftovers += [TEMPERATURE_FILE, REVERT_FILE, BEST_WEIGHTS_FILE]
+            leftovers += [REVERT_FILE, BEST_WEIGHTS_FILE]
             _remove_held_out(RunFolder(folder).evaluations)
         for leftover in leftovers:
             (folder / leftover).unlink(missing_ok=True)

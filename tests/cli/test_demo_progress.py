@@ -59,9 +59,9 @@ def test_replies_before_and_after_are_side_by_side(tmp_path):
         save_base(tmp_path / name, build_qwen3(seed=seed, max_position_embeddings=4096))
     file = io.StringIO()
     console = Console(file=file, width=300)
-    print_replies(tmp_path / "base", tmp_path / "trained", 0.6, console)
+    print_replies(tmp_path / "base", tmp_path / "trained", console)
     shown = file.getvalue()
-    assert "after, at temperature 0.6" in shown
+    assert "after, sampled" in shown
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if "Current point card:" in line]
     assert len(rows) == 3
     assert all(before != after for _, before, _, after, _ in rows)

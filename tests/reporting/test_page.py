@@ -17,7 +17,6 @@ from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import print_scores, score_rows, score_table
-from miner.training.temperature import FittedTemperature
 from tests.commands import miner, refusal
 from tests.reporting.made import build_replay, evaluation, interval, replay, step
 
@@ -41,7 +40,6 @@ def folder(tmp_path: Path) -> RunFolder:
             "picture": "server <a>  25% of 40",
         }
     )  # fmt: skip
-    FittedTemperature(temperature=0.6, most_invalid=0.25, tried=()).write(folder.path)
     (folder.path / "settings.toml").write_text(
         'seed = 3\n[environment]\nname = "goofspiel"\ndeck_sizes = [8]\n[output]\n'
     )
@@ -53,7 +51,7 @@ def test_a_report_shows_all_there_is_and_links_only_to_what_it_wrote(folder: Run
     for text in (
         "run-a", "20 of 100 steps", "match (bid = prize) 0.924", "checkpoint 20", "Grey rows",
         "Channel graded: /step is not true to the game.", "deck_sizes",
-        "server &lt;a&gt;  25% of 40", "sampled at temperature 0.6",
+        "server &lt;a&gt;  25% of 40",
     ):  # fmt: skip
         assert text in page
     linked = re.findall(r'(?:href|src)="([^"#][^"]*)"', page)

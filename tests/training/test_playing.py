@@ -1,17 +1,13 @@
-"""Rollouts that servers which answer have failed whole, or that a setting ends."""
+"""Rollouts that servers which answer have failed whole."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
-from miner.config.errors import ConfigurationError
-from miner.config.settings import Settings
-from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.inference.sampler import EngineLostError
 from miner.rollout.groups import Group, GroupResult, LostEpisode
-from miner.training.playing import RETRY_PAUSE_S, RETRY_S, Rollouts, retrying
+from miner.training.playing import RETRY_PAUSE_S, RETRY_S, retrying
 from tests.builders import build_task, build_trajectory
 from tests.virtual_time import run_paused
 
@@ -71,19 +67,3 @@ def test_patience_ends(patience, took, plays):
     assert result is FAILED
     assert played == plays
     assert len(notes) == (patience > 0)
-
-
-def test_an_episode_lost_to_a_setting_ends_the_search_for_a_temperature(monkeypatch, tmp_path):
-    """Counted as lost, it would end the run as an outage, to be restarted."""
-    refused = of(build_trajectory(), lost(ConfigurationError("return_range")))
-    monkeypatch.setattr(Rollouts, "player", lambda self, temperature: lambda games: refused)
-    run = SimpleNamespace(
-        settings=Settings.load(None, [f"run_dir={tmp_path}", "environment.channel=builtin"], {}),
-        ranks=Ranks(),
-        source=SimpleNamespace(capacity=4),
-        progress=SimpleNamespace(note=print),
-        stop=lambda: False,
-        **dict.fromkeys(("engine", "dark", "heartbeat")),
-    )
-    with pytest.raises(ConfigurationError, match="return_range"):
-        Rollouts(run).trial(1.0, 0)

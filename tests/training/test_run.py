@@ -117,9 +117,8 @@ def test_sigterm_after_the_episodes_lets_the_step_end(work: Work, monkeypatch) -
     assert work.checkpoint.step == 1
 
 
-@pytest.mark.parametrize("setting", ["rollout.temperature=1", "rollout.most_invalid=0.5"])
-def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch, setting: str) -> None:
-    """The evaluation of the base and the search for a temperature, which the next run repeats."""
+def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch) -> None:
+    """The evaluation of the base, which the next run repeats."""
     played, step = [0], BuiltinEnvironment.step
 
     async def asked(environment, reply):
@@ -129,7 +128,7 @@ def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch, se
         return await step(environment, reply)
 
     monkeypatch.setattr(BuiltinEnvironment, "step", asked)
-    result = work.train("optimizer.max_steps=50", "evaluation.episodes=400", setting)
+    result = work.train("optimizer.max_steps=50", "evaluation.episodes=400")
     assert (result.step, result.score) == (0, None)
     assert played[0] < 400 * 8 / 2
     assert (work.steps, work.checkpoint) == ([], None)
@@ -137,7 +136,27 @@ def test_sigterm_before_training_ends_what_is_played(work: Work, monkeypatch, se
     assert "asked to stop before training" in work.said.getvalue()
     base, published = (load_file(at / "model.safetensors") for at in (work.base, work.published))
     assert all(torch.equal(published[name], tensor) for name, tensor in base.items())
-    assert work.train("optimizer.max_steps=1", setting).score is not None
+    assert work.train("optimizer.max_steps=1").score is not None
+
+
+def test_sampler_and_trainer_agree_at_the_temperature_that_is_set(work: Work, monkeypatch) -> None:
+    gaps, generate = [], EpisodeTrainer._generate_and_score_completions
+
+    def compared(trainer, inputs):
+        batch = generate(trainer, inputs)
+        ids, there = batch["completion_ids"], batch["completion_mask"]
+        with torch.no_grad():
+            logprobs, _, _ = trainer._get_per_token_logps_and_entropies(
+                trainer.model, ids, there, ids.shape[1], batch_size=len(ids)
+            )
+        gap = (logprobs - batch["sampling_per_token_logps"])[there.bool()]
+        gaps.append(float(gap.abs().max()))
+        return batch
+
+    monkeypatch.setattr(EpisodeTrainer, "_generate_and_score_completions", compared)
+    work.train("optimizer.max_steps=1", "rollout.temperature=0.5")
+    (gap,) = gaps
+    assert gap < 1e-3
 
 
 def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> None:

@@ -105,15 +105,14 @@ def test_records_of_a_run_without_a_checkpoint_start_again(tmp_path):
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_what_was_found_of_the_base_stays_once_it_has_scores(tmp_path, scored):
-    """It is not evaluated again: the curve would lose it. Nor is its temperature fitted again."""
+    """It is not evaluated again: the curve would lose it."""
     prepare_run_dir(settings(tmp_path))
-    found = [tmp_path / "run" / name for name in ("evaluations.jsonl", "temperature.json")]
-    for file in found:
-        file.write_text("{}\n")
+    evaluations = tmp_path / "run" / "evaluations.jsonl"
+    evaluations.write_text("{}\n")
     if scored:
         (tmp_path / "run" / "best.json").write_text("{}")
     prepare_run_dir(settings(tmp_path))
-    assert [file.exists() for file in found] == [scored] * 2
+    assert evaluations.exists() == scored
 
 
 def test_what_was_evaluated_by_hand_in_its_folder_stays(tmp_path):

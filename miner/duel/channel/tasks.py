@@ -52,10 +52,6 @@ class DuelTasks:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
 
-    @property
-    def kinds(self) -> int:
-        return len(self._kinds())
-
     def training(self, index: int, seed: int) -> EpisodeTask:
         """Games, opponents and seats come in shuffled cycles."""
         kinds = self._kinds()

@@ -33,7 +33,6 @@ class Arithmetic:
     """`Problems` of two operands and a word for what to do with them."""
 
     name = "arithmetic"
-    kinds = 1
 
     def problem(self, task_id: int) -> Problem:
         left, word, right = parts(task_id)

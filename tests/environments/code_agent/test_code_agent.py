@@ -148,7 +148,7 @@ async def test_an_episode_that_its_policy_fills_scores_0_and_ends_with_its_reply
     trajectory, sampler = await play(["<code>1</code>"] * 4, form, params=full)
     replies = [sample.token_ids for _, sample in sampler.exchanges[3]]
     assert 1 < len(replies) < 4
-    assert (trajectory.score, trajectory.forfeited) == (0.0, True)
+    assert trajectory.score == 0.0
     assert [turn.valid for turn in trajectory.turns] == [True] * (len(replies) - 1) + [False]
     eos = TOKENIZERS["chatml"].eos_token_id
     assert trajectory.rows[-1].completion_ids[-len(replies[-1]) - 1 :] == (*replies[-1], eos)
