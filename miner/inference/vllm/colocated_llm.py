@@ -21,7 +21,8 @@ def transformers_as_before(model: torch.nn.Module) -> Iterator[None]:
         model: the trainer's.
     """
     configs = dict(CONFIG_MAPPING._extra_content)
-    built = {kind: kind.__init__ for kind in map(type, model.modules())}
+    kinds: set[Any] = set(map(type, model.modules()))
+    built = {kind: kind.__init__ for kind in kinds}
     try:
         yield
     finally:
