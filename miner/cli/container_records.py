@@ -13,7 +13,11 @@ from miner.config.errors import ConfigurationError
 from miner.config.run_files import EPISODES_FILE, HEARTBEAT_FILE
 
 FILES = (
-    *("settings.toml", "metrics.jsonl", "evaluations.jsonl", "probe.json", EPISODES_FILE),
+    "settings.toml",
+    "metrics.jsonl",
+    "evaluations.jsonl",
+    "probe.json",
+    EPISODES_FILE,
     HEARTBEAT_FILE,
 )
 COPY_EVERY_S = 5.0

@@ -179,5 +179,8 @@ def test_what_vllm_changes_in_transformers_is_undone_for_the_trainer() -> None:
         Layer.__init__, Layer.__call__ = build, call  # type: ignore[assignment, method-assign]
         own = Layer()
         AutoConfig.register("qwen3_5", type("Own", (ours,), {}), exist_ok=True)
+    hooked = list[bool]()
+    trained[0].register_forward_hook(lambda *_: hooked.append(True))
     assert (trained[0](), Layer()(), own()) == ("plain", "plain", "compiled")
+    assert hooked == [True]  # scores are read from hidden states by a hook
     assert AutoConfig.for_model("qwen3_5").__class__ is ours

@@ -19,8 +19,13 @@ from tests.real_vllm.models import POOL_PROMPTS
 
 
 def logits(model: Any) -> torch.Tensor:
+    hooked = list[bool]()
+    hook = model.base_model.register_forward_hook(lambda *_: hooked.append(True))
     with torch.no_grad():
-        return model(torch.tensor([POOL_PROMPTS[0]])).logits
+        found: torch.Tensor = model(torch.tensor([POOL_PROMPTS[0]])).logits
+    hook.remove()
+    assert hooked == [True]
+    return found
 
 
 def main() -> None:

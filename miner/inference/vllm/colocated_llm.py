@@ -10,9 +10,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 @contextmanager
 def transformers_as_before(model: torch.nn.Module) -> Iterator[None]:
-    """Undo what vLLM changes in transformers as it opens, for the trainer, who shares it.
+    """Undo what vLLM changes in transformers as it opens, for the trainer, which shares it.
 
-    It registers configurations of its own for some model types (Qwen3.5), from which transformers'
+    It registers custom configurations for some model types (Qwen3.5), from which transformers'
     models cannot be built. An architecture that it lacks (Olmo 3) is transformers' own class, which
     it changes in place: instances from before could not be called, and none built afterwards. Its
     own instance keeps what it was built with.
@@ -30,7 +30,17 @@ def transformers_as_before(model: torch.nn.Module) -> Iterator[None]:
         for kind, build in built.items():
             if kind.__init__ is not build:
                 kind.__init__ = build
-                kind.do_not_compile = True  # read by its calls; vLLM's instance has its own
+                kind.__call__ = _plain_but_for_vllm(kind.__call__)
+
+
+def _plain_but_for_vllm(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call that is `compiled`, which skips forward hooks, for vLLM's instance alone."""
+
+    def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        run = compiled if "do_not_compile" in vars(module) else torch.nn.Module.__call__
+        return run(module, *args, **kwargs)
+
+    return call
 
 
 class ColocatedLLM:
