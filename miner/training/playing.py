@@ -104,8 +104,8 @@ class Rollouts:
             waiting=lambda: run.heartbeat.beat("waiting for environment servers"),
         )
 
-    def player(self, temperature: float, guide: Guide | None = None) -> Play:
-        """Plays groups at this temperature; those that the engine lost are played again.
+    def player(self, guide: Guide | None = None) -> Play:
+        """Plays groups, sampled as in training; those that the engine lost are played again.
 
         A request to stop ends episodes at their next turn.
 
@@ -119,7 +119,7 @@ class Rollouts:
                 self._engine.sampler,
                 self._run.learner.renderer,
                 EpisodeParams(
-                    SamplingParams(rollout.max_reply_tokens, temperature),
+                    SamplingParams(rollout.max_reply_tokens, rollout.temperature),
                     rollout.episode_limit,
                     self._run.stop,
                     guide,

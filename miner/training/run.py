@@ -173,7 +173,7 @@ def _learn_from(
         decay = settings.optimizer.decay_share
         guide = credit.guide(lambda: share * schedule.falling(trainer.state.global_step, decay))
     sync = schedule.timed("weights", run.engine.sync_weights)
-    play_synced = schedule.timed("playing", rollouts.player(settings.rollout.temperature, guide))
+    play_synced = schedule.timed("playing", rollouts.player(guide))
 
     def play_groups(groups: Sequence[Group]) -> list[GroupResult]:
         sync()  # here, so that an engine stays asleep in a step without games

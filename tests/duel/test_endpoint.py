@@ -119,7 +119,7 @@ async def test_a_connection_that_is_refused_twice_is_no_players_fault() -> None:
 
 
 async def test_a_server_that_hangs_twice_loses_the_game() -> None:
-    async with _endpoint(lambda body, n: None, timeout_s=0.05) as (player, bodies, waits):
+    async with _endpoint(lambda body, n: None, timeout_s=0.5) as (player, bodies, waits):
         with pytest.raises(ReplyForfeit) as caught:
             await player.reply(asked(seed=5))
     assert caught.value.cause == Cause.HTTP_SLOW

@@ -297,6 +297,16 @@ def test_clobber_finds_the_win_where_there_is_one() -> None:
     assert decided > 1
 
 
+def test_the_card_of_the_rule_has_most_of_the_target_in_the_largest_deck() -> None:
+    """Each of its neighbours has nearly the same value."""
+    tables = (Table(GAMES["goofspiel"], seed) for seed in range(40))
+    largest = [seen for seen in (_seen(table, 0) for table in tables) if len(seen.actions) == 13]
+    assert len(largest) > 5
+    for seen in largest:
+        shares = target({str(a): v for a, v in taught_values("goofspiel", seen).items()}, 0.015)
+        assert shares[str(teacher_of("goofspiel").move(seen))] > 0.7
+
+
 def test_clobbers_labels_with_many_moves_do_not_hang_on_the_seed_of_its_search() -> None:
     """Two searches of one position agree on more of the target than a move drawn by luck."""
     shared = list[float]()
