@@ -105,7 +105,7 @@ class Rollouts:
         )
 
     def player(self, guide: Guide | None = None) -> Play:
-        """Plays groups, sampled as in training; those that the engine lost are played again.
+        """Return a player of groups, sampled as in training; what the engine lost is played again.
 
         A request to stop ends episodes at their next turn.
 

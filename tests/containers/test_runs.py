@@ -96,7 +96,7 @@ def test_a_short_job_trains_publishes_and_exits_0(told: Callable[[Story], Miner]
 
 
 def test_nothing_but_the_output_and_tmp_is_written(told: Callable[[Story], Miner]) -> None:
-    """Where all can be. Of `/tmp` nothing is left, so that a file is put there to be seen."""
+    """A container that may write anywhere. A file put into an emptied `/tmp` shows up."""
     engine, archive = told(stopped).engine, io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("seen"))
