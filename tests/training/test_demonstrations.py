@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event, current_thread
+from threading import enumerate as running_threads
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,15 @@ def _settings(*overrides: str) -> Settings:
         ],
         environ={},
     )
+
+
+@pytest.fixture(autouse=True)
+def _no_other_tests_teachers() -> None:
+    """Those of a step that a test before did not ask for would call what this one puts in their
+    place."""
+    for thread in running_threads():
+        if thread.name == "teachers":
+            thread.join()
 
 
 class GamePlayed(Exception):
