@@ -25,7 +25,7 @@ TINY_RUN = (
     "threads=1",
 )
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 
 def test_the_demo_makes_trains_grades_and_reports(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer, unused_port
+from aiohttp.test_utils import TestServer
 
+from miner.distributed.launch import free_port
 from miner.duel.match import Limits, play_match
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
@@ -110,7 +111,7 @@ async def test_a_connection_that_is_refused_twice_is_no_players_fault() -> None:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    url = f"http://127.0.0.1:{unused_port()}/v1"
+    url = f"http://127.0.0.1:{free_port()}/v1"
     player = EndpointPlayer("e", url, "m", sleep=sleep)
     with pytest.raises(UnreachableError, match=url):
         await player.reply(asked(seed=5))

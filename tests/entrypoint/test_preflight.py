@@ -262,7 +262,7 @@ def test_complaint_about_silence_hides_credentials() -> None:
 def test_a_server_that_sends_byte_after_byte_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probes, "GRACE", 0.0)
+    monkeypatch.setattr(probes, "GRACE", -59.9)  # the socket itself waits for longer than that
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -275,6 +275,6 @@ def test_a_server_that_sends_byte_after_byte_keeps_nobody_waiting(
         sender = threading.Thread(target=drips)
         sender.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/health"
-        assert health_errors([url], 0.1) == {url: f"{url}: no answer in 0.1 s"}
+        assert health_errors([url], 60) == {url: f"{url}: no answer in 60 s"}
         over.set()
         sender.join()

@@ -187,7 +187,7 @@ async def test_a_dying_server_is_a_fault_and_another_one_takes_over(
     correct_url: str, opened: Opener
 ) -> None:
     with running_server("correct") as server:
-        source = opened(server.base_url)
+        source = patient(opened, server.base_url)
         environment = source.open()
         await environment.reset(TASKS[0])
         server.process.kill()

@@ -204,7 +204,7 @@ async def test_zombies_of_a_timed_out_episode_are_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(graded_endpoint, "_error", refuse)
     # After its time-out this server plays on unseen.
     with running_server("faithful", "--quirks", "stragglers") as server:
-        source = GradedSource([server.base_url], episode_timeout_s=1)
+        source = GradedSource([server.base_url], episode_timeout_s=3)
         environment = source.open()
         await environment.reset(TASK)
         assert environment._call is not None

@@ -6,6 +6,7 @@ import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, ProtocolError, Transition
+from miner.environments import step as step_channel
 from miner.environments.games import GameSession, clean_reply
 from miner.environments.listing import parse_listing
 from miner.environments.step import StepSource, read_turn
@@ -168,14 +169,15 @@ async def test_a_start_that_cannot_be_is_a_fault(start: dict[str, object], words
         await source.close()
 
 
-async def test_closing_never_raises_and_never_hangs() -> None:
+async def test_closing_never_raises_and_never_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_channel, "_STOP_S", 0.2)
     first = [http(step_result(observation=observed("1 2 3")))]
 
     def answer(path: str, body: bytes) -> bytes | None:
         return first.pop() if path == "/reset" else None
 
     async with raw_server(answer) as server:
-        source = StepSource([server.url], reply_timeout_s=0.2)
+        source = StepSource([server.url])
         environment = source.open()
         await environment.reset(TASK)
         await environment.close()

@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from miner.config.errors import ConfigurationError
+from miner.distributed.launch import free_port
 from miner.environments import EpisodeTask, Observation
 from miner.evaluation import llm_url
 from miner.evaluation.llm_url import LlmUrlPolicy
@@ -143,8 +144,8 @@ async def test_no_listed_model_needs_a_name(endpoint: Endpoint, models: object) 
     assert named.name == "mine"
 
 
-async def test_a_dead_endpoint_is_noticed_at_once(unused_tcp_port: int) -> None:
-    policy = LlmUrlPolicy(f"http://127.0.0.1:{unused_tcp_port}/v1", "mine")
+async def test_a_dead_endpoint_is_noticed_at_once() -> None:
+    policy = LlmUrlPolicy(f"http://127.0.0.1:{free_port()}/v1", "mine")
     try:
         with pytest.raises(PolicyError, match="is running and reachable from here"):
             await policy.connect()

@@ -106,9 +106,9 @@ async def test_results_come_in_the_order_of_the_questions(sandbox: LocalSandbox)
 
 
 async def test_time_is_bounded() -> None:
-    sandbox = LocalSandbox(Limits(seconds=0.3))
+    sandbox = LocalSandbox(Limits(seconds=2.0))
     ran = await sandbox.run("print('so far', flush=True)\nwhile True: pass")
-    assert ran == Execution("so far\n", CodeFailure("time", "stopped: not finished after 0.3 s"))
+    assert ran == Execution("so far\n", CodeFailure("time", "stopped: not finished after 2 s"))
     await sandbox.close()
 
 

@@ -178,8 +178,8 @@ async def test_conversations_that_go_on_at_once_stay_in_step(tokenizer):
 
 async def test_callers_that_ask_one_by_one_share_forwards(tokenizer, monkeypatch):
     """As behind a server, which answers one after the other."""
-    monkeypatch.setattr(transformers_sampler, "QUIET_S", 0.3)
-    monkeypatch.setattr(transformers_sampler, "GATHERING_S", 5.0)
+    monkeypatch.setattr(transformers_sampler, "QUIET_S", 2.0)
+    monkeypatch.setattr(transformers_sampler, "GATHERING_S", 60.0)
     model, rows = build_qwen3(), []
     model.register_forward_pre_hook(
         lambda *call: rows.append(call[2]["input_ids"].shape[0]), with_kwargs=True

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
+from miner.distributed.launch import free_port
 from tests.builders import build_qwen3, build_tokenizer
 from tests.stub_vllm.app import StubVllm
 from tests.stub_vllm.engine_double import EngineDouble
@@ -20,13 +21,12 @@ class Server:
         self._stack = stack
         self._serving = ExitStack()
         self.past: list[StubVllm] = []
-        self.port = 0
+        self.port = free_port()
         self.start()
 
     def start(self) -> None:
         self.stub = StubVllm(build_qwen3(), build_tokenizer())
         self.url = self._serving.enter_context(stub_in_thread(self.stub, self.port))
-        self.port = int(self.url.rpartition(":")[2])
 
     def die(self) -> None:
         self.past.append(self.stub)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import socket
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -12,6 +11,7 @@ from miner.channels.openenv import OpenEnvChannel
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
+from miner.distributed.launch import free_port
 from miner.environments import InfrastructureError, ProtocolError
 from miner.environments.findings import Findings
 from miner.environments.openenv import check, open_openenv
@@ -147,9 +147,7 @@ async def test_a_server_with_fewer_sessions_than_processes_is_refused(
 
 
 async def test_a_server_that_comes_late_is_waited_for_as_long_as_patience_lasts() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port = free_port()
     double = Double(shows(int), url=f"http://127.0.0.1:{port}")
     opening = asyncio.create_task(channel_on(double, start_seconds=0.01).open(patience_s=60.0))
     await asyncio.sleep(0.05)

@@ -341,7 +341,7 @@ async def play_alone(source: OpenEnvSource) -> float | None:
 
 async def test_a_server_that_others_fill_is_not_waited_for_without_end() -> None:
     double = Double(game(0.5), capacity=0)
-    async with serving(double), source_of(double, reply_seconds=0.05) as source:
+    async with serving(double), source_of(double, reply_seconds=1.0) as source:
         with pytest.raises(InfrastructureError, match="takes no further session"):
             await play(source, "a")
 
