@@ -40,6 +40,8 @@ _BEHAVIOUR = {
     "VLLM_NO_USAGE_STATS": "1",
     # ranks have a device each, and then it would split a group that some of them are not asked for
     "VLLM_DISTRIBUTED_USE_SPLIT_GROUP": "0",
+    # nor do all of them pass a barrier, which a variable of the host's may ask for
+    "TORCH_DIST_INIT_BARRIER": "0",
     "DO_NOT_TRACK": "1",
 }
 

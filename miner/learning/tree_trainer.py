@@ -41,8 +41,9 @@ from miner.reporting.records import COMPUTED_TOKENS, LEFT_OUT, LOGPROB_GAP, ROW_
 logger = logging.getLogger(__name__)
 
 _FIRST = np.zeros(1, np.int64)
-IDLE = [Tree(_FIRST, _FIRST, _FIRST + 1, [0], [_FIRST])]
-"""One token, for a process that has no tree left while others have: it counts nothing."""
+IDLE = [Tree(np.zeros(2, np.int64), np.arange(2), np.full(2, 2), [0], [_FIRST])]
+"""For a process that has no tree left while others have: it counts nothing. Two tokens, since torch
+compiles FlexAttention once more for a length of one."""
 _NO_ROW = Row(_FIRST, _FIRST)
 
 

@@ -248,6 +248,7 @@ def test_every_cache_is_below_the_run_folder(tmp_path: Path) -> None:
     assert environment["HF_HOME"] == "/cache"
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert environment["VLLM_DISTRIBUTED_USE_SPLIT_GROUP"] == "0"
+    assert environment["TORCH_DIST_INIT_BARRIER"] == "0"
     assert all(str(folder).startswith(below) for folder in writable_folders(environment, paths))
 
 

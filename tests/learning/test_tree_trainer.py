@@ -162,8 +162,8 @@ def test_processes_share_the_trees_of_a_step_out(tmp_path, monkeypatch, processe
         monkeypatch.setattr(type(trainer.accelerator), "process_index", process)
         loss, gradients, metrics, shapes = learned(trainer, rows)
         found.append((loss, gradients))
-        computed.append(sum(tokens for _, tokens in shapes if tokens > 1))
-        assert len(shapes) == (1 if processes == 5 else 2)  # an idle one computes a token
+        computed.append(sum(tokens for _, tokens in shapes if tokens > 2))
+        assert len(shapes) == (1 if processes == 5 else 2)  # an idle one computes two tokens
     whole = sum(loss for loss, _ in found) / processes
     mean = {n: sum(g[n] for _, g in found) / processes for n in theirs[1]}
     assert sum(computed) == metrics["computed_tokens"][0]
@@ -252,11 +252,11 @@ def test_with_a_kl_term_every_row_counts(tmp_path):
     assert_same(ours, theirs)
 
 
-def test_a_step_that_teaches_nothing_computes_one_token(tmp_path):
+def test_a_step_that_teaches_nothing_computes_two_tokens(tmp_path):
     columns = rollout() | {"episode_reward": [0.5] * 8}
     trainer = make_trainer(tmp_path, WHOLE, columns=columns, corrected=True)
     loss, gradients, metrics, shapes = learned(trainer)
-    assert (loss, shapes[-1:]) == (0.0, [(1, 1)])
+    assert (loss, shapes[-1:]) == (0.0, [(1, 2)])
     assert metrics["rows_left_out"] == metrics["rows"] == [8]
     assert metrics["computed_tokens"] == [0]
     assert all((g == 0).all() for g in gradients.values())

@@ -1,6 +1,7 @@
 """The sampler and the weight transfer against `vllm serve` itself, on a CPU."""
 
 import asyncio
+import json
 import re
 import time
 from collections import Counter
@@ -158,17 +159,22 @@ def test_a_push_that_is_refused_is_reported_and_the_next_one_works(trainer: Trai
 
 
 def test_requests_without_a_waiting_caller_are_dropped(trainer: Trainer) -> None:
+    async def emptied() -> bool:
+        said: bool = json.loads(await trainer.server.post("reset_prefix_cache", None))["success"]
+        return said
+
     async def leave() -> None:
         asked = SamplingParams(1000, 1.0)
         tasks = [asyncio.ensure_future(trainer.sampler.sample([5], asked)) for _ in range(16)]
-        while await trainer.server.reset_prefix_cache():
+        while await emptied():
             pass  # until they hold some of it
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     trainer.loop.run(leave())
-    while not trainer.loop.run(trainer.server.reset_prefix_cache()):  # or cancelled ones hold it
+    trainer.check(trainer.push(1, "1"))  # whatever they hold on to at first
+    while not trainer.loop.run(emptied()):  # or cancelled ones hold it
         time.sleep(0.05)
 
 

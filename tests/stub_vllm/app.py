@@ -107,7 +107,9 @@ class StubVllm:
                 "/update_weight_version": lambda b: setattr(
                     self.weights, "version", b["new_version"]
                 ),
-                "/reset_prefix_cache": lambda _: {"success": self._running == 0},
+                "/reset_prefix_cache": lambda asked: {
+                    "success": asked["reset_running_requests"] == "true"
+                },
             }
             gets |= {
                 "/server_info": lambda: {"vllm_config": self._config},
@@ -126,7 +128,7 @@ class StubVllm:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             raw = await request.body()
-            body = await request.json() if raw else None
+            body = await request.json() if raw else dict(request.query_params)
             if path == "/v1/completions":
                 body["engine"] = request.headers.get(ENGINE_HEADER)
             else:

@@ -20,7 +20,6 @@ from miner.inference.vllm.wire import (
     COMPLETION_HEAD,
     CONTROL_REPLY_LIMIT,
     ENGINE_HEADER,
-    CacheReset,
     Choice,
     CompletionReply,
     ModelsReply,
@@ -129,10 +128,13 @@ class VllmServer(JsonServer):
         """Name the weights that were sent last."""
         await self.post("update_weight_version", {"new_version": label})
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached states; False while running requests still hold some."""
-        body = await self.post("reset_prefix_cache", None)
-        return self._decode(CacheReset, body, "reset_prefix_cache").success
+    async def reset_prefix_cache(self) -> None:
+        """Forget all cached states; requests that run begin again.
+
+        Without that vLLM refuses while they hold some, and answers for its first engine alone; with
+        it an engine that refuses is an error.
+        """
+        await self.post("reset_prefix_cache?reset_running_requests=true", None)
 
     async def post(self, path: str, payload: object, *, seconds: float = _CONTROL_S) -> bytes:
         """A control call; returns the reply's body."""

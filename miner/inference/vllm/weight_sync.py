@@ -11,7 +11,6 @@ Invariants:
 * cached states of older weights are gone before a push counts as done.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +23,6 @@ from miner.background_loop import BackgroundLoop
 from miner.config.run_files import WEIGHT_FILE
 from miner.inference.sampler import EngineLostError, SamplerError
 from miner.inference.vllm.client import VllmServer
-
-CACHE_RESETS = 20
-"""Tries to empty the prefix cache; blocks of aborted requests may be held for a moment."""
-
-CACHE_PAUSE_S = 0.25
 
 UNFINISHED = "on their way"
 """Version of weights in transit, so that half of them is never taken for a model."""
@@ -105,12 +99,7 @@ class WeightSync:
             raise
 
     async def _settle(self, label: str) -> None:
-        for _ in range(CACHE_RESETS):
-            if await self._server.reset_prefix_cache():
-                break
-            await asyncio.sleep(CACHE_PAUSE_S)
-        else:
-            raise SamplerError(f"{self._server.url} kept cached states of older weights")
+        await self._server.reset_prefix_cache()
         held = await self._server.weight_version()
         if held != label:
             raise SamplerError(f"{self._server.url} calls its weights {held!r} afterwards")

@@ -82,12 +82,6 @@ class WeightInfo(msgspec.Struct, frozen=True):
     weight_version: str
 
 
-class CacheReset(msgspec.Struct, frozen=True):
-    """Answer of `POST /reset_prefix_cache`; False while blocks are still held."""
-
-    success: bool
-
-
 class TransferConfig(msgspec.Struct, frozen=True):
     """`--weight-transfer-config`."""
 
