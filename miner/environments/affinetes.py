@@ -1,8 +1,7 @@
 """The affinetes HTTP API of one environment server, as typed calls.
 
 Invariants:
-* every request names the opponent, sends actions as strings and a seed the server accepts; a
-  request that cannot work leaves as `ConfigurationError` before a byte is sent;
+* every request names the opponent and sends actions as strings;
 * a reply is untrusted: its size is bounded before it is parsed, its types are checked while it is;
 * every failure leaves as `InfrastructureError` (no, late, broken, endless or "episode lost" reply)
   or `ProtocolError` (a reply of another shape, or about another game than the one asked for).
@@ -13,8 +12,6 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import msgspec
 
-from miner.config.contract import LARGEST_SEED
-from miner.config.errors import ConfigurationError
 from miner.environments.affinetes_wire import (
     EVALUATE_REPLY_LIMIT,
     STEP_REPLY_LIMIT,
@@ -51,7 +48,6 @@ class AffinetesClient(EnvironmentServer):
 
     async def reset(self, task: EpisodeTask) -> StepReply:
         """Start `task`; the reply is checked to be about that very game and opponent."""
-        check_task(task)
         payload = {"task_id": task.task_id, "seed": task.seed, "opponent": task.opponent}
         reply = await self._call("reset", payload, StepReply)
         started = (reply.info.task_id, reply.info.seed, reply.info.opponent_type)
@@ -102,7 +98,6 @@ class AffinetesClient(EnvironmentServer):
         Args:
             timeout_s: wall-clock limit of the episode on the server; waiting ends a little later.
         """
-        check_task(task)
         payload = {
             "task_id": task.task_id,
             "seed": task.seed,
@@ -145,16 +140,3 @@ class AffinetesClient(EnvironmentServer):
                 server=self.url,
             )
         return self._decode(kind, envelope.result, path)
-
-
-def check_task(task: EpisodeTask) -> None:
-    """Raise `ConfigurationError` for a task that no server could play as asked."""
-    if not 0 <= task.seed <= LARGEST_SEED:
-        raise ConfigurationError(
-            f"seed {task.seed} is outside 0..{LARGEST_SEED}: choose another seed"
-        )
-    if task.task_id < 0 or not task.opponent:
-        raise ConfigurationError(
-            f"task id {task.task_id} and opponent {task.opponent!r}: expected an id of at least 0 "
-            "and a named opponent"
-        )

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import no_episode
 from miner.environments.games import (
@@ -17,7 +16,6 @@ from miner.environments.games import (
     PromptFormat,
     clean_reply,
 )
-from miner.games import game_of
 
 NAME = "builtin"
 
@@ -35,23 +33,11 @@ class BuiltinEnvironment:
         self._dialogue: GradedDialogue | None = None
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Start `task`.
-
-        Raises: `ConfigurationError` for a game, opponent or seed that does not exist, or a task
-        id that belongs to another game than `task.environment`.
-        """
-        name = game_of(task.task_id).name
-        if task.environment != name:
-            raise ConfigurationError(
-                f"task_id {task.task_id} is a game of {name}, but the task names "
-                f"{task.environment!r}: draw task ids from the game's own range"
-            )
-        try:
-            session = await _play(
-                task.opponent, lambda: GameSession(task.task_id, task.seed, opponent=task.opponent)
-            )
-        except ValueError as error:
-            raise ConfigurationError(f"cannot start {task}: {error}") from error
+        """Start `task`."""
+        session = await _play(
+            task.opponent, lambda: GameSession(task.task_id, task.seed, opponent=task.opponent)
+        )
+        name = session.game_name
         self._session = session
         self._dialogue = GradedDialogue(self._formats.get(name) or PromptFormat.own(name))
         return Observation(self._dialogue.ask(session.turn()))

@@ -19,7 +19,6 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from miner.config.errors import ConfigurationError
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
 from miner.environments.base import EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import (
@@ -165,8 +164,7 @@ class GradedEnvironment(OnServer):
                 waited += f"; it must be able to reach this machine at {self._base_url}"
             raise self._fault(InfrastructureError, waited) from None
         if isinstance(event, BaseException):
-            if not isinstance(event, ConfigurationError):
-                self._pool.report_failure(self.server)
+            self._pool.report_failure(self.server)
             raise event
         if isinstance(event, EvaluateReply) and event.error is not None:
             raise self._fault(InfrastructureError, "broke the episode off", event)

@@ -66,7 +66,7 @@ class StepSource(OnServers[AffinetesClient]):
         return StepEnvironment(self, self.clients[self.pool.pick(avoid)])
 
     def dialogue(self, game_name: str) -> GradedDialogue:
-        """The grader's side of one episode of a game. Raises: `ConfigurationError`."""
+        """The grader's side of one episode of a game."""
         known = self._formats.get(game_name)
         return GradedDialogue(known or PromptFormat.own(game_name))
 

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from miner.config.contract import LARGEST_SEED
-from miner.config.errors import ConfigurationError
 from miner.environments import EnvironmentFault, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.affinetes import (
     EVALUATE_REPLY_LIMIT,
@@ -142,26 +140,6 @@ async def test_another_game_than_asked_is_refused(started: dict[str, object]) ->
     async with client_of(http(step_result(info=started))) as (client, _):
         with pytest.raises(ProtocolError, match="was asked for task 0, seed 0, opponent 'random'"):
             await client.reset(TASK)
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        EpisodeTask("goofspiel", 0, -1),
-        EpisodeTask("goofspiel", 0, LARGEST_SEED + 1),
-        EpisodeTask("goofspiel", -1, 0),
-        EpisodeTask("goofspiel", 0, 0, opponent=""),
-    ],
-)
-async def test_impossible_tasks_are_never_sent(task: EpisodeTask) -> None:
-    async with client_of(http(step_result())) as (client, server):
-        for send in (
-            lambda: client.reset(task),
-            lambda: client.evaluate(task, model="m", base_url="b", api_key="k", timeout_s=9),
-        ):
-            with pytest.raises(ConfigurationError):
-                await send()
-    assert server.requests == []
 
 
 async def test_evaluate_sends_all_fields_and_reads_the_result() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from miner.config.contract import GAMES
-from miner.config.errors import ConfigurationError
 from miner.environments import playing
 from miner.environments.base import EpisodeTask
 from miner.environments.builtin import BuiltinEnvironment, BuiltinSource
@@ -117,19 +116,3 @@ async def test_steps_outside_an_episode_are_refused(environment: BuiltinEnvironm
     await environment.close()
     with pytest.raises(ProtocolError, match="no episode is open"):
         await environment.step("0")
-
-
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [
-        (EpisodeTask("goofspiel", 100_000_000, 1), "is a game of liars_dice"),
-        (EpisodeTask("chess", 1_200_000_000, 1), "names game block 12"),
-        (EpisodeTask("goofspiel", 1, -1), "cannot start"),
-        (EpisodeTask("clobber", 700_000_000, 1, opponent="bogus"), "unknown opponent 'bogus'"),
-    ],
-)
-async def test_impossible_tasks_are_refused(
-    environment: BuiltinEnvironment, task: EpisodeTask, message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        await environment.reset(task)

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from miner.config.errors import ConfigurationError
 from miner.environments import EpisodeTask, ProtocolError, Transition
 from miner.environments import step as step_channel
 from miner.environments.games import GameSession, clean_reply
@@ -185,13 +184,6 @@ async def test_closing_never_raises_and_never_hangs(monkeypatch: pytest.MonkeyPa
         assert [path for path, _ in server.requests] == ["/reset", "/stop"]
         assert source.pool.open_episodes(server.url) == 0
         await source.close()
-
-
-async def test_unknown_games_are_a_setting_to_fix(correct_url: str) -> None:
-    source = StepSource([correct_url])
-    with pytest.raises(ConfigurationError, match="chess"):
-        await play_on(source, EpisodeTask("chess", 0, 0), lowest)
-    await source.close()
 
 
 @pytest.mark.parametrize(("game", "first_id"), [("liars_dice", 10**8), ("leduc_poker", 2 * 10**8)])

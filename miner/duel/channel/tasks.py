@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, product
 
 from miner.config.contract import DUEL_BOARDS, DUEL_CARDS, DUEL_CHANNEL
-from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.duel.table import configuration_of, game_seeds
 from miner.environments.base import EpisodeTask
@@ -36,11 +35,7 @@ def duel_task(game: str, seed: int, seat: int, opponent: str) -> EpisodeTask:
 
 
 def duel_of(task: EpisodeTask) -> tuple[Game, int, int]:
-    """Game, seed and seat of a task. Raises: `ConfigurationError` for one of another channel."""
-    if not task.environment.startswith(_PREFIX):
-        raise ConfigurationError(
-            f"{task.environment!r} is not a duel: tasks of the duel channel are named {_PREFIX}GAME"
-        )
+    """Game, seed and seat of a task."""
     return game_named(task.environment.removeprefix(_PREFIX)), task.task_id, task.seed % 2
 
 

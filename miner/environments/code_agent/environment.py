@@ -98,14 +98,8 @@ class CodeAgent:
         return self._source.executor.name
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Ask the problem of `task`. Raises: `ConfigurationError`."""
-        source = self._source
-        if task.environment != source.problems.name:
-            raise ConfigurationError(
-                f"a task of {task.environment!r} cannot be asked here: the problems are "
-                f"{source.problems.name}",
-            )
-        self._problem = source.problems.problem(task.task_id)
+        """Ask the problem of `task`. Raises: `InfrastructureError`."""
+        self._problem = self._source.problems.problem(task.task_id)
         self._turns = 0
         question: Message = {"role": "user", "content": self._problem.question}
         return Observation((question,), stop=(TAGS.code_end,), too_long_forfeits=True)

@@ -28,4 +28,4 @@ class Problems(TaskStream, Protocol):
     """A set of problems, and its split."""
 
     def problem(self, task_id: int) -> Problem:
-        """Problem number `task_id`. Raises: `ConfigurationError` for an unknown one."""
+        """Problem number `task_id` of a task that the stream gave."""

@@ -16,7 +16,6 @@ def longest_conversation(tasks: Iterable[EpisodeTask]) -> list[Message]:
     """The longest conversation, in characters, of `tasks` played at random, in our own wording.
 
     Every turn is asked as often as it can be, since only the last reply names an action.
-    Raises: `ConfigurationError` for an unknown game.
     """
     return max((_conversation(task, RETRIES) for task in tasks), key=_characters)
 

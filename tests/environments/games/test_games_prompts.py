@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.config.contract import GAMES
-from miner.config.errors import ConfigurationError
 from miner.environments.base import Message
 from miner.environments.games import (
     GameSession,
@@ -129,8 +128,3 @@ def test_retries_that_differ_otherwise_are_refused() -> None:
         PromptFormat.learn(_changed(messages[:6], 5, "reply", "answer"), task_id=0, seed=0)
     with pytest.raises(PromptFormatError, match="retry 1 reads"):
         PromptFormat.learn(_changed(messages, 9, "reply", "answer"), task_id=0, seed=0)
-
-
-def test_an_unknown_game_has_no_prompt() -> None:
-    with pytest.raises(ConfigurationError, match="no prompt for game 'chess'"):
-        PromptFormat.own("chess")
