@@ -68,9 +68,6 @@ class Transition:
             policy did not sample it, so it is never trained.
         tools: functions that the fresh chat offers; see `Observation`.
         fault: reason why the reply was invalid, in a word or two; empty where that is plain.
-
-    Raises: ValueError for `appended` together with `messages`, `fresh` or `done`, and for `tools`
-        of a chat that continues: the part in its prompt cannot change.
     """
 
     messages: tuple[Message, ...]
@@ -84,18 +81,6 @@ class Transition:
     appended: str = ""
     tools: tuple[Tool, ...] = ()
     fault: str = ""
-
-    def __post_init__(self) -> None:
-        if self.appended and (self.messages or self.fresh or self.done):
-            raise ValueError(
-                f"appended {self.appended[:80]!r} continues the assistant's message: it cannot "
-                "come with messages, in a fresh chat or at the end"
-            )
-        if self.tools and not self.fresh:
-            raise ValueError(
-                f"{len(self.tools)} tools are offered in a continued chat: set fresh, or offer "
-                "them from the chat's beginning"
-            )
 
 
 class Environment(Protocol):

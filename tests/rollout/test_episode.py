@@ -187,11 +187,6 @@ def test_a_reply_that_has_ended_continues_in_a_new_row():
     assert trajectory.turns[1].drift is DriftKind.FORK
 
 
-def test_a_reply_cannot_go_on_where_messages_answer_it():
-    with pytest.raises(ValueError, match="cannot come with messages"):
-        Transition(({"role": "user", "content": "x"},), 0.0, done=False, appended="y")
-
-
 def test_cut_replies_get_their_end_of_turn_without_loss():
     replies = [text_sample("chatml", t, stop=False) for t in ("1", "22")]
     trajectory, _, _ = play("chatml", replies)
