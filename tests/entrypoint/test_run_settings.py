@@ -27,6 +27,7 @@ from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import PlannedSettings
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
+from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings, setting_names, to_toml
 from miner.training.run_dir import prepare_run_dir
 from tests.entrypoint.test_topology import INVENTORIES, MODELS
@@ -90,26 +91,27 @@ def test_the_resolved_settings_of_every_plan_are_as_reviewed(
 
 
 def take_up(settings: Settings, folder: Path) -> None:
-    """What a trainer does with its settings file, short of the model."""
+    """What a trainer does with its settings file up to its first scores, short of the model."""
     file = folder / "trainer.toml"
     file.write_text(to_toml(settings))
     assert Settings.load(file, environ={}) == settings
     prepare_run_dir(settings.having(run_dir=folder / "run"))
+    (folder / "run" / BEST_FILE).write_text("{}")
 
 
 @pytest.mark.parametrize("inventory", ["0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
 def test_the_trainer_accepts_all_changes_of_the_watchdog(tmp_path: Path, inventory: str) -> None:
-    """Each change in turn, in the run folder of the settings before it."""
-    settings = planned(inventory=inventory)[0]
+    """Each change in turn, in the run folder that the settings before it have scored in."""
+    settings = planned(inventory=inventory, shape=MODELS["0.5B"])[0]
     settings = settings.having(model={"path": None})  # there is none
     take_up(settings, tmp_path)
     rungs, taken = 0, 0
-    while step := step_down(settings, rungs):
+    while step := step_down(settings, rungs, adapter_learning_rate=3e-4):
         settings, rungs, _ = step
         take_up(settings, tmp_path)
         taken += 1
-    assert taken > 1
-    if alone := without_vllm(settings):
+    assert taken == (6 if inventory == "4xH100-80GB" else 5)  # ZeRO-3 for several trainers only
+    if alone := without_vllm(settings, keep_stage=False):
         take_up(alone, tmp_path)
 
 

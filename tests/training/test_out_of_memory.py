@@ -1,32 +1,20 @@
-"""Memory that runs out: how it is told from a crash, and the ladder down to its last rung."""
+"""Memory that runs out, and how it is told from a crash."""
 
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
-from miner.__main__ import main
-from miner.config.run_files import has_checkpoint
 from miner.config.settings import Settings, to_toml
 from miner.config.statuses import TrainerStatus
 from miner.distributed.ranks import Ranks
 from miner.inference.engines import is_out_of_memory
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.learning.trainer import EpisodeTrainer
 from miner.training import engine_choice
 from miner.training import run as training
-from tests.builders import build_tokenizer
-from tests.deepspeed_here import needs_deepspeed
-from tests.processes import Forked
-from tests.stub_vllm.app import StubVllm
-from tests.stub_vllm.serving import stub_in_thread
 from tests.training.generation import ColocatedDouble
-from tests.training.in_process import Work, build_guesser
+from tests.training.in_process import Work
 
 MAPPING = "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:119"
 """What vLLM's allocator says where memory cannot be mapped again; a RuntimeError."""
@@ -98,54 +86,3 @@ def test_an_engine_that_finds_no_memory_is_not_a_crash(
     status, printed = train("--config", str(settings))
     assert status == TrainerStatus.ENGINE_OUT_OF_MEMORY
     assert f"error: out of memory: {message}; lower rollout.memory_share" in printed.err
-
-
-def out_of_memory_in_each_step(*arguments: str) -> None:
-    """`python -m miner train` whose every optimizer step runs out of memory."""
-
-    def training_step(*_: object, **__: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError(IN_STEP)
-
-    EpisodeTrainer.training_step = training_step  # type: ignore[method-assign]
-    sys.argv = ["miner", "train", *arguments]
-    main()
-
-
-def rungs_taken(folder: Path, settings: Settings, rungs: int) -> list[str]:
-    """Start the trainer as the watchdog would, until nothing is left to give up: each rung's name,
-    after these first ones.
-
-    Its settings are accepted by the run folder that the attempt before left behind.
-    """
-    file, ends, taken = folder / "settings.toml", list[AttemptEnd](), list[str]()
-    environ = {k: v for k, v in os.environ.items() if k != "ENVIRONMENT_SERVER_URLS"}
-    while True:
-        file.write_text(to_toml(settings))
-        arguments = ("--config", str(file))
-        attempt = Forked(folder, out_of_memory_in_each_step, *arguments, environ=environ)
-        ends.append(end_of_exit(attempt.returncode))
-        assert ends[-1].kind is EndKind.OUT_OF_MEMORY, attempt.stdout + attempt.stderr
-        begun = has_checkpoint(settings.run_dir)
-        decision = after_attempt(ends, settings, rungs, 4, begun=begun)
-        assert isinstance(decision, NextAttempt)
-        if decision.rungs == rungs:
-            return taken
-        settings, rungs = decision.settings, decision.rungs
-        taken.append(decision.reason.partition("checkpoint, ")[2].partition(" (")[0])
-
-
-@pytest.mark.long
-def test_the_first_step_runs_out_of_memory_down_to_the_last_rung(work: Work) -> None:
-    """No step was made, so that nothing stands against another stage of ZeRO, or adapters."""
-    needs_deepspeed()
-    stub = StubVllm(build_guesser(build_tokenizer()), build_tokenizer(), max_model_len=4096)
-    with stub_in_thread(stub) as url:
-        settings = work.settings(
-            "rollout.engine=vllm_server",
-            f"rollout.server={url}",
-            "rollout.max_episode_tokens=2048",
-            "optimizer.zero_stage=2",
-            "optimizer.most_halvings=2",
-        )
-        taken = rungs_taken(work.folder, settings, rungs=3)
-    assert taken == ["ZeRO-3", "shorter episodes", "LoRA"]
