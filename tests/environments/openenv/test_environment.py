@@ -30,7 +30,9 @@ async def play(source: OpenEnvSource, *replies: str) -> tuple[float | None, list
     """Score and what was shown, of an episode with these replies, the last one for the rest."""
     environment = source.open()
     try:
-        shown = [message["content"] for message in (await environment.reset(TASK)).messages]
+        first = await environment.reset(TASK)
+        assert first.too_long_forfeits
+        shown = [message["content"] for message in first.messages]
         for number in range(50):
             step = await environment.step(replies[min(number, len(replies) - 1)])
             if step.done:

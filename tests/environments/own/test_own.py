@@ -49,6 +49,7 @@ async def test_an_episode_ends_with_its_score_on_the_common_scale() -> None:
     environment = OwnSource(Adding).open()
     shown = await environment.reset(task(Adding))
     assert [message["content"] for message in shown.messages] == ["which number, 1?"]
+    assert shown.too_long_forfeits
     again = await environment.step("what?")
     assert (again.done, again.valid, again.messages[0]["content"]) == (False, False, "a number")
     ended = await environment.step("99")
