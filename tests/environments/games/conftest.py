@@ -1,6 +1,6 @@
 """Transcripts of the real server, or their extract.
 
-Tests that take `graded_episode` or `graded_case` run once per transcript.
+Tests that take `graded_case` run once for each failed case and each other game.
 """
 
 from typing import Any
@@ -21,17 +21,10 @@ def _graded_cases() -> list[dict[str, Any]]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One run per transcript."""
-    transcripts = {
-        "graded_episode": load("evaluate.jsonl"),
-        "graded_case": _graded_cases(),
-    }
-    for name, entries in transcripts.items():
-        if name in metafunc.fixturenames:
-            ids = [
-                str(entry.get("name") or entry.get("group") or entry["policy"]) for entry in entries
-            ]
-            metafunc.parametrize(name, entries, ids=ids)
+    """One run per case."""
+    if "graded_case" in metafunc.fixturenames:
+        cases = _graded_cases()
+        metafunc.parametrize("graded_case", cases, ids=[case["name"] for case in cases])
 
 
 @pytest.fixture(scope="session")

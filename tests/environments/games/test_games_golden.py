@@ -39,25 +39,6 @@ def _learn(extra: dict[str, Any]) -> PromptFormat:
     return PromptFormat.learn(extra["conversation"], task_id=extra["task_id"], seed=extra["seed"])
 
 
-def test_a_graded_episode_is_reproduced(graded_episode: dict[str, Any]) -> None:
-    result = graded_episode["response"]["result"]
-    extra = result["extra"]
-    session = GameSession(extra["task_id"], extra["seed"], opponent=extra["opponent_type"])
-    dialogue = GradedDialogue(_learn(extra))
-    score = _play(session, dialogue, [chat["reply"] for chat in graded_episode["chats"]])
-
-    assert dialogue.conversation == extra["conversation"]
-    assert _shown_events(session) == [
-        (event["player_id"], event["action"], event["action_str"])
-        for event in extra["action_history"]
-    ]
-    assert score == result["score"]
-    assert session.agent_seat == extra["llm_player_id"]
-    if extra["final_return"] is not None:
-        assert session.returns() == extra["all_returns"]
-        assert session.done
-
-
 def test_one_episode_teaches_the_format_of_all(graded_episodes: list[dict[str, Any]]) -> None:
     extras = [episode["response"]["result"]["extra"] for episode in graded_episodes]
     formats = {_learn(extra) for extra in extras}

@@ -15,7 +15,7 @@ from miner.environments.games import (
     PromptFormat,
     PromptFormatError,
 )
-from miner.games import game_named
+from miner.games import Turn, game_named
 
 
 def transcript(
@@ -93,6 +93,20 @@ def test_a_retry_without_a_number_is_kept_as_it_is() -> None:
     real = replace(PromptFormat.own("goofspiel"), retry_parts=("Try again.",))
     learned = PromptFormat.learn(transcript(real, 0, 0, failures=2), task_id=0, seed=0)
     assert learned.retry_message(3) == {"role": "user", "content": "Try again."}
+
+
+def test_our_own_words_for_an_opening_and_for_a_turn() -> None:
+    dialogue = GradedDialogue(PromptFormat.own("goofspiel"))
+    system, user = dialogue.ask(Turn("state one\n", 1, {0: "[P1]Bid: 1", 4: "[P1]Bid: 5"}))
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert user["content"] == (
+        "Current State:\nstate one\n\n\nYou are Player 1.\nLegal Actions:\n"
+        "0 -> [P1]Bid: 1\n4 -> [P1]Bid: 5\n\nYour choice (ID only):"
+    )
+    assert dialogue.reply("4").action == 4
+    (only,) = dialogue.ask(Turn("state two\n", 1, {4: "[P1]Bid: 5"}))
+    assert only["role"] == "user"
+    assert "state two" in only["content"]
 
 
 def _changed(messages: list[Message], index: int, old: str, new: str) -> list[Message]:
