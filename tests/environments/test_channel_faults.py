@@ -15,10 +15,10 @@ from miner.environments import (
 )
 from miner.environments.graded import GradedSource
 from miner.environments.step import StepSource
-from mock_env_server.faults import FaultKind, FaultPlan
+from mock_env_server.faults import FaultKind
 from mock_env_server.running import running_server
 from tests.environments.playing import messy, play_on
-from tests.mock_env_server.http import injected, set_faults
+from tests.mock_env_server.http import set_faults
 
 TASKS = [EpisodeTask("goofspiel", 3 * seed, seed) for seed in range(12)]
 
@@ -116,57 +116,6 @@ async def test_faults_now_and_then_never_change_a_score(
             pytest.fail(f"{task} was lost 20 times")
     await source.close()
     assert lost > 0, "no fault was met: weak test"
-
-
-async def tries_until_played(
-    source: EnvironmentSource, task: EpisodeTask
-) -> tuple[float, list[EnvironmentFault]]:
-    """The score of the first try that gives one, and the faults of those before."""
-    faults: list[EnvironmentFault] = []
-    while isinstance(result := await outcome(source, task), EnvironmentFault):
-        faults.append(result)
-        assert len(faults) < 20, faults
-    return result, faults
-
-
-@pytest.mark.parametrize("opened", CHANNELS)
-async def test_a_server_that_starts_again_costs_each_episode_one_try_at_most(
-    unreliable_url: str, opened: Opener
-) -> None:
-    true_scores = await outcomes(patient(opened, unreliable_url))
-    # More requests than two episodes make, so that a second try meets no second restart.
-    every = 40 if opened is step_source else 3
-    await set_faults(unreliable_url, *ENTRANCES[opened], restart_after=every)
-    source = patient(opened, unreliable_url)
-    played = [await tries_until_played(source, task) for task in TASKS]
-    await source.close()
-    assert [score for score, _ in played] == true_scores
-    lost = [len(faults) for _, faults in played]
-    assert max(lost) == 1
-    assert sum(lost) == (await injected(unreliable_url))["restart"] >= 2
-
-
-@pytest.mark.parametrize("opened", CHANNELS)
-async def test_a_slow_server_changes_no_score(unreliable_url: str, opened: Opener) -> None:
-    true_scores = await outcomes(patient(opened, unreliable_url))
-    await set_faults(unreliable_url, latency_ms=9)
-    assert await outcomes(patient(opened, unreliable_url)) == true_scores
-
-
-async def test_an_answer_that_comes_too_late_costs_one_try_and_is_not_waited_for(
-    unreliable_url: str,
-) -> None:
-    plan = FaultPlan(seed=111, paths=("/reset",), rates={FaultKind.HANG: 0.3})
-    true_scores = await outcomes(patient(step_source, unreliable_url))
-    await set_faults(unreliable_url, **plan.model_dump(mode="json"))
-    source = StepSource([unreliable_url], reply_timeout_s=1.0)
-    played = [await tries_until_played(source, task) for task in TASKS]
-    await source.close()
-    assert [score for score, _ in played] == true_scores
-    late = [fault for _, faults in played for fault in faults]
-    assert all("did not answer in time" in str(fault) for fault in late)
-    drawn = [plan.draw("/reset", n)[0] for n in range(1, len(TASKS) + len(late) + 1)]
-    assert len(late) == drawn.count(FaultKind.HANG) >= 3
 
 
 async def test_faults_of_stop_are_ignored(
