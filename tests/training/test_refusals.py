@@ -31,23 +31,8 @@ def test_no_server_is_refused(refused, tmp_path, chatty):
     refused(places(tmp_path, chatty), 2, "ENVIRONMENT_SERVER_URLS", "channel=builtin")
 
 
-def test_a_wrong_url_is_refused(refused, tmp_path, chatty):
-    refused(
-        places(tmp_path, chatty),
-        2,
-        "localhost:8000",
-        ENVIRONMENT_SERVER_URLS="localhost:8000",
-    )
-
-
 def test_a_missing_model_is_refused(refused, tmp_path):
     refused(places(tmp_path, tmp_path / "absent"), 2, "absent", "model.path")
-
-
-def test_a_misspelt_setting_is_refused(refused, tmp_path, chatty):
-    arguments = [*places(tmp_path, chatty), "rollout.grop_size=4"]
-    refused(arguments, 2, "rollout.grop_size", "rollout.group_size")
-    assert not (tmp_path / "out").exists()
 
 
 def test_several_processes_are_started_by_the_command_itself(refused, tmp_path, chatty):
