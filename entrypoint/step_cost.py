@@ -79,11 +79,14 @@ def taught_step_seconds(
     topology: Topology, shape: ModelShape, hardware: Hardware, decisions: int, work: Workload
 ) -> float:
     """Seconds of a step that learns from so many decisions of teachers: nothing is played, and no
-    weights travel. The teachers prepare the next step in a thread meanwhile, which has the trainer
-    wait for Python's lock."""
+    weights travel. The teachers prepare the next steps meanwhile, in processes, or in a thread for
+    whose lock the trainer waits."""
     taught = work.taught if shape.trees else work.taught_row
     learning = _learning(topology, shape, hardware, decisions * taught)
-    return learning + decisions * (TURN_SECONDS + work.teaching) / topology.processes
+    teaching = decisions * (TURN_SECONDS + work.teaching) / topology.processes
+    if topology.layout == "cpu" or not work.teachers:  # CPUs do both
+        return learning + teaching
+    return max(learning, teaching / work.teachers)
 
 
 def rollout_seconds(

@@ -60,7 +60,8 @@ class Workload:
         held: keys and values that a live episode needs at most; None: a whole episode's.
         taught: computed of a teacher's decision; 0 without teachers.
         taught_row: the same by a model that takes no trees, which learns one reply of it.
-        teaching: seconds of a trainer's process that a teacher takes for one.
+        teaching: seconds that a teacher takes for one.
+        teachers: their processes beside each of the trainer's; 0: they are a thread of it.
     """
 
     trained: float
@@ -75,6 +76,7 @@ class Workload:
     taught: float = 0.0
     taught_row: float = 0.0
     teaching: float = 0.0
+    teachers: int = 0
 
     def within(self, episode_tokens: int) -> Workload:
         """The same where no episode can be longer than this."""
@@ -123,7 +125,8 @@ def workload(settings: Settings) -> Workload:
     if FACTS[settings.environment.channel].supervised:
         return RECORDED
     if FACTS[settings.environment.channel].duels:
-        return duels(settings.environment.games, settings.reward.most_turns)
+        played = duels(settings.environment.games, settings.reward.most_turns)
+        return replace(played, teachers=settings.demonstrations.processes)
     return SERVED
 
 

@@ -80,6 +80,13 @@ class DemonstrationSettings(Section):
         "data sets; the first format's permit neither.",
     )
     rows: int = Field(128, ge=1, description="Decisions of each such step, over all processes.")
+    processes: int = Field(
+        2,
+        ge=0,
+        le=16,
+        description="channel = duel: processes in which teachers make the next steps, beside each "
+        "of the trainer's; 0: a thread of it, for a debugger.",
+    )
     teacher: str = Field(
         "",
         description="channel = duel: your function in the place of the teachers, for these and for "

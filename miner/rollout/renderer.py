@@ -11,10 +11,10 @@ Invariants:
 import logging
 import re
 from collections.abc import Collection, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -95,10 +95,10 @@ class ChatRenderer:
         self._first_prompt = self.render(FIRST_TURN)
         self._reply_end = self._end_in(probe, ends)
 
-    def copy(self) -> "ChatRenderer":
-        """One for another thread: two must not use one tokenizer at once."""
-        tokenizer = deepcopy(self._tokenizer)
-        return ChatRenderer(tokenizer, self._ends, plain_tools=self._plain_tools)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are made anew: two threads must not use one tokenizer at once."""
+        made = partial(ChatRenderer, plain_tools=self._plain_tools)
+        return made, (self._tokenizer, self._ends)
 
     def _end_in(self, probe: str, ends: Collection[int]) -> int:
         """The token of `ends` that the template puts after a reply, else EOS."""

@@ -10,65 +10,38 @@ Invariants:
 * no two decisions of a process have one prompt in a step;
 * a teacher that fails or takes too long loses its rows, and not the run.
 
-The games of the next step are played and encoded in a thread while the model learns, those of the
-first while the base is evaluated; the thread has a tokenizer that no other uses.
+The games of the next steps are played and encoded beside the trainer (`teachers`) while the model
+learns, those of the first while the base is evaluated.
 """
 
 import logging
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from copy import deepcopy
 from itertools import chain, pairwise
 from random import Random
 from statistics import fmean
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
-from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.channel.environment import DuelSource
-from miner.duel.channel.tasks import DuelTasks, duel_of
-from miner.duel.demonstrations import Demonstration, Style, demonstrate
-from miner.duel.own import taught_by
 from miner.environments import EnvironmentSource
-from miner.environments.base import EpisodeTask
 from miner.recorded.conversations import read_conversations
 from miner.recorded.rows import RecordedRows
-from miner.rewards.all_moves import target, taught
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.stats import RolloutStats
 from miner.rollout.trajectory import RolloutRow
 from miner.training.rollout_function import RolloutFunction, TrlRollout, unplayed_columns
+from miner.training.teacher_process import TeacherProcess
+from miner.training.teachers import EncodedDemonstration, Teachers
 
 logger = logging.getLogger(__name__)
 
 MOST_SECONDS = 300.0
 """Longest wait for a step's demonstrations; the run then goes on without any."""
-
-SLOW_SECONDS = 60.0
-"""Processor time of a game: a teacher that takes longer is not asked again. Solving Liar's dice
-takes ten, which are minutes where other work has the cores."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedDemonstration:
-    """A demonstration in token ids.
-
-    Attributes:
-        shares: of each reply that is taught, which add up to one.
-        replies: their ids, each with the token that ends it.
-    """
-
-    prompt: tuple[int, ...]
-    shares: Mapping[str, float]
-    replies: Mapping[str, tuple[int, ...]]
-
-    def rows(self, draw: Random | None) -> list[RolloutRow]:
-        """Their weights add up to one; with `draw` it is a single one."""
-        return taught(self.prompt, self.shares, self.replies.__getitem__, draw)
 
 
 class WarmStart:
@@ -90,22 +63,20 @@ class WarmStart:
         data: RecordedRows | None = None,
         step: int = 0,
     ) -> None:
-        self._settings = settings
         self._wanted = settings.demonstrations
-        self._renderer = renderer.copy()
         self._eos = renderer.eos_token_id
         self._ranks = ranks
         self._data = data
-        self._tasks = DuelTasks(settings.environment)
-        self._style = Style(
-            *(source.wording, source.counter, source.family, settings.environment.notes),
-            taught_by(self._wanted.teacher),
-            settings.reward.named,
-        )
-        self._count = max(1, self._wanted.rows // self._ranks.count)
-        self._slow: set[str] = set()
+        play = source.wording, source.counter, source.family
+        teachers = [
+            Teachers(settings, ranks.rank, ranks.count, deepcopy(renderer), *play)
+            for _ in range(max(1, self._wanted.processes))
+        ]
+        self._count, self._drawn = teachers[0].count, teachers[0].drawn
+        self._workers = [*map(TeacherProcess, teachers)] if self._wanted.processes else teachers
+        self._locks = [Lock() for _ in self._workers]
         self._late = False
-        self._ahead: tuple[int, Future[list[EncodedDemonstration]]] | None = None
+        self._ahead: dict[int, Future[list[EncodedDemonstration]]] = {}
         self.prepare(step)
 
     def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> TrlRollout:
@@ -133,12 +104,24 @@ class WarmStart:
         return play
 
     def prepare(self, step: int) -> Future[list[EncodedDemonstration]]:
-        """Have the demonstrations of a step made, unless they are being made already."""
-        if self._ahead is None or self._ahead[0] != step:
-            made: Future[list[EncodedDemonstration]] = Future()
-            Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
-            self._ahead = step, made
-        return self._ahead[1]
+        """Have the demonstrations of a step made, and of as many after it as there are workers,
+        unless they are being made already."""
+        wanted = range(step, step + len(self._workers))
+        self._ahead = {each: self._ahead.get(each) or self._begun(each) for each in wanted}
+        return self._ahead[step]
+
+    def _begun(self, step: int) -> Future[list[EncodedDemonstration]]:
+        made: Future[list[EncodedDemonstration]] = Future()
+        Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
+        return made
+
+    def _make(self, step: int, made: Future[list[EncodedDemonstration]]) -> None:
+        number = step % len(self._workers)
+        try:
+            with self._locks[number]:
+                made.set_result(self._workers[number].made(step))
+        except Exception as error:
+            made.set_exception(error)
 
     def rows(self, step: int, *, every: bool = True) -> list[RolloutRow]:
         """This process's rows of a step; none if teachers take too long.
@@ -164,68 +147,6 @@ class WarmStart:
             if data := self._data.some(half, usual, self._drawn(step)):
                 return [*played, *data]
         return [*chain.from_iterable(rows)]
-
-    def _make(self, step: int, made: Future[list[EncodedDemonstration]]) -> None:
-        try:
-            made.set_result([*map(self._encoded, self._demonstrations(step)[: self._count])])
-        except Exception as error:
-            made.set_exception(error)
-
-    def _encoded(self, demonstration: Demonstration) -> EncodedDemonstration:
-        renderer = self._renderer
-        prompt = renderer.encode(renderer.render(demonstration.messages, demonstration.tools))
-        shares = target(demonstration.values, self._settings.reward.tau)
-        return EncodedDemonstration(
-            prompt, shares, {reply: renderer.encode_reply(reply) for reply in shares}
-        )
-
-    def _demonstrations(self, step: int) -> list[Demonstration]:
-        """Those of a step, each with another prompt; fewer only where teachers fail.
-
-        A game has the share of them that it has of `environment.games`, however long it is; where
-        a teacher fails, the other games have more.
-        """
-        ranks, games, rng = self._ranks, self._wanted.rows, Random(self._drawn(step))
-        named: Sequence[str] = self._settings.environment.games
-        room = {game: math.ceil(self._count * named.count(game) / len(named)) for game in named}
-        first = step * games * ranks.count + ranks.rank
-        found: dict[tuple[str, ...], Demonstration] = {}
-        for index in range(first, first + games * ranks.count, ranks.count):
-            task = self._tasks.training(index, self._settings.seed)
-            game = duel_of(task)[0].name
-            most = room[game] if any(room.values()) else self._count - len(found)
-            made = self._demonstrated(task, rng) if most else []
-            if len(made) > most:  # notes come first in them, and are few of a game's decisions
-                made = Random(f"{task}").sample(made, len(made))
-            for demonstration in made:
-                texts = tuple(message["content"] for message in demonstration.messages)
-                if most and texts not in found:
-                    found[texts] = demonstration
-                    most -= 1
-            room[game] = most if made else 0
-            if not any(room.values()) and len(found) >= self._count:
-                break
-        return rng.sample([*found.values()], len(found))  # fewer of them are some of each game
-
-    def _demonstrated(self, task: EpisodeTask, rng: Random) -> list[Demonstration]:
-        """A game's, none where its teacher fails or was too slow before."""
-        if task.environment in self._slow:
-            return []
-        began = time.thread_time()
-        try:
-            made = demonstrate(task, self._style, rng)
-        except ConfigurationError:  # of the user's own teacher
-            raise
-        except Exception as error:
-            logger.warning("%s: no demonstration: %s: %s", task, type(error).__name__, error)
-            made = []
-        if time.thread_time() - began > SLOW_SECONDS:
-            self._slow.add(task.environment)
-            logger.warning("%s: its teacher is too slow and asked no more", task.environment)
-        return made
-
-    def _drawn(self, step: int) -> str:
-        return f"{self._settings.seed}/demonstrations/{step}/{self._ranks.rank}"
 
 
 def warm_start(

@@ -17,7 +17,7 @@ from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.topology import BatchShape, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
-from entrypoint.workload import DUELS, SERVED, duels, workload
+from entrypoint.workload import DUELS, SERVED, TURN_SECONDS, duels, workload
 from miner.config.contract import GAMES
 from tests.entrypoint.test_topology import MODELS
 
@@ -193,6 +193,21 @@ def test_a_model_without_trees_learns_row_by_row() -> None:
     leduc = duels(["leduc_poker"], DUEL_TURNS)
     times = [taught_step_seconds(topology, each, hardware, 64, leduc) for each in (trees, rows)]
     assert 2 < times[1] / times[0] < 7
+
+
+def test_a_step_waits_for_processes_of_teachers_only_where_they_are_slower() -> None:
+    shape, hardware = MODELS["0.5B"], pretend_hardware("1xH100-80GB")
+    topology, slow = plan_topology(hardware, shape, BatchShape()), duels(["othello"], DUEL_TURNS)
+
+    def seconds(teachers: int) -> float:
+        work = replace(slow, teachers=teachers)
+        return taught_step_seconds(topology, shape, hardware, 64, work)
+
+    of_teachers = 64 * (TURN_SECONDS + slow.teaching)
+    assert seconds(1) == pytest.approx(of_teachers)
+    assert seconds(2) == pytest.approx(of_teachers / 2)
+    assert seconds(0) == pytest.approx(of_teachers + seconds(16))
+    assert 0 < seconds(16) == seconds(8) < of_teachers / 4
 
 
 def test_short_contexts_hold_short_episodes() -> None:

@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-import miner.training.demonstrations as demonstrations
 from miner.config.errors import ConfigurationError
 from miner.config.settings import RewardSettings, Settings
 from miner.distributed.ranks import Ranks
@@ -32,9 +32,11 @@ from miner.environments.base import EpisodeTask, Message
 from miner.games import GAMES
 from miner.rollout.renderer import ChatRenderer
 from miner.rollout.trajectory import RolloutRow
+from miner.training import demonstrations, teachers
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.episodes import encode_task
 from miner.training.rollout_function import RolloutFunction, TrlRollout, all_moves_credit
+from miner.training.teachers import Teachers
 from tests.builders import build_tokenizer
 from tests.learning.test_trainer import make_trainer
 
@@ -50,6 +52,7 @@ def _settings(*overrides: str) -> Settings:
             f"environment.games={GAMES_PLAYED}",
             "demonstrations.share=0.5",
             "demonstrations.rows=12",
+            "demonstrations.processes=0",
             *overrides,
         ],
         environ={},
@@ -74,6 +77,10 @@ def _warm_start(settings: Settings, step: int = 0) -> WarmStart:
     warm = warm_start(settings, Ranks(), RENDERER, source, step)
     assert warm
     return warm
+
+
+def _teachers(settings: Settings) -> Teachers:
+    return Teachers(settings, 0, 1, deepcopy(RENDERER), own_wording(), WordCounter(), "qwen25")
 
 
 def _played(warm: WarmStart, fraction: Callable[[int], float] = lambda step: 0.0) -> TrlRollout:
@@ -195,14 +202,14 @@ def test_without_a_share_there_is_no_warm_start() -> None:
 def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = demonstrations.demonstrate
+    whole = teachers.demonstrate
 
     def failing(task: Any, *args: Any) -> Any:
         if "goofspiel" in task.environment:
             raise RuntimeError("no solution")
         return whole(task, *args)
 
-    monkeypatch.setattr(demonstrations, "demonstrate", failing)
+    monkeypatch.setattr(teachers, "demonstrate", failing)
     rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
     assert len({row.prompt_ids for row in rows}) == 6
 
@@ -212,9 +219,9 @@ def test_games_have_their_share_of_the_decisions_however_long_they_are(
     monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     named = ["leduc_poker"] * own + ["othello"]  # two turns and thirty
-    monkeypatch.setattr(demonstrations, "demonstrate", _turns)
+    monkeypatch.setattr(teachers, "demonstrate", _turns)
     games = f"environment.games={json.dumps(named)}"
-    made = _warm_start(_settings(games, "demonstrations.rows=24"))._demonstrations(0)
+    made = _teachers(_settings(games, "demonstrations.rows=24"))._demonstrations(0)
     counts = Counter(demonstration.game for demonstration in made)
     assert counts == {"leduc_poker": 24 * own / len(named), "othello": 24 / len(named)}
 
@@ -226,8 +233,8 @@ def test_notes_are_not_preferred_where_a_game_has_room_for_few_decisions(
         notes, *moves = _turns(*given)
         return [replace(notes, is_note=True), *moves]
 
-    monkeypatch.setattr(demonstrations, "demonstrate", game)
-    warm = _warm_start(_settings('environment.games=["othello"]', "demonstrations.rows=2"))
+    monkeypatch.setattr(teachers, "demonstrate", game)
+    warm = _teachers(_settings('environment.games=["othello"]', "demonstrations.rows=2"))
     made = [each for step in range(60) for each in warm._demonstrations(step)]
     assert len(made) == 120
     assert 0.05 < sum(each.is_note for each in made) / len(made) < 0.3  # one in six
@@ -249,23 +256,23 @@ def test_a_teacher_that_other_work_holds_up_is_asked_again(
         asked.append(task.environment)
         return _turns(task, *args)
 
-    monkeypatch.setattr(demonstrations, "demonstrate", noted)
+    monkeypatch.setattr(teachers, "demonstrate", noted)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    _warm_start(_settings("demonstrations.rows=6"))._demonstrations(0)
+    _teachers(_settings("demonstrations.rows=6"))._demonstrations(0)
     assert len(asked) > 2
 
 
 def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, whole = [], demonstrations.demonstrate
+    asked, whole = [], teachers.demonstrate
 
     def noted(task: Any, *args: Any) -> Any:
         asked.append(task.environment)
         return whole(task, *args)
 
-    monkeypatch.setattr(demonstrations, "demonstrate", noted)
-    monkeypatch.setattr(demonstrations, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(teachers, "demonstrate", noted)
+    monkeypatch.setattr(teachers, "SLOW_SECONDS", -1.0)
     rows = _warm_start(_settings("demonstrations.rows=100")).rows(0)
     assert rows
     assert set(asked) == {"duel:leduc_poker", "duel:goofspiel"}
@@ -275,7 +282,7 @@ def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
 def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run's begin where it goes on."""
     steps: Queue[int] = Queue()
-    monkeypatch.setattr(WarmStart, "_demonstrations", lambda self, step: steps.put(step) or [])
+    monkeypatch.setattr(Teachers, "_demonstrations", lambda self, step: steps.put(step) or [])
     warm = _warm_start(_settings(), step=7)
     assert steps.get(timeout=60) == 7
     warm.rows(7)
@@ -291,10 +298,8 @@ def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
 
 
 def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered, whole = Event(), demonstrations.demonstrate
-    monkeypatch.setattr(
-        demonstrations, "demonstrate", lambda *args: answered.wait() and whole(*args)
-    )
+    answered, whole = Event(), teachers.demonstrate
+    monkeypatch.setattr(teachers, "demonstrate", lambda *args: answered.wait() and whole(*args))
     warm = _warm_start(_settings())
     prompts = [encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2
     monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.01)
@@ -336,7 +341,7 @@ def _log_probability(model: torch.nn.Module, rows: Sequence[RolloutRow]) -> floa
 def test_shares_follow_the_teachers_values(monkeypatch: pytest.MonkeyPatch) -> None:
     chat: Message = {"role": "user", "content": "x"}
     made = Demonstration("leduc_poker", (chat,), (), {"a": 0.50, "b": 0.49})
-    monkeypatch.setattr(demonstrations, "demonstrate", lambda *_: [made])
+    monkeypatch.setattr(teachers, "demonstrate", lambda *_: [made])
     rows = _warm_start(_settings("demonstrations.rows=1", "reward.tau=0.01")).rows(0)
     best = math.e / (1 + math.e)
     assert [row.weight for row in rows] == pytest.approx([best, 1 - best])
@@ -356,7 +361,7 @@ def test_no_two_steps_or_processes_have_the_same_games(monkeypatch: pytest.Monke
         asked.append(str(task))
         return []
 
-    monkeypatch.setattr(demonstrations, "demonstrate", nothing)
+    monkeypatch.setattr(teachers, "demonstrate", nothing)
     settings = _settings("demonstrations.rows=6")
     for warm in (_of_rank(0, settings), _of_rank(1, settings)):
         for step in range(2):

@@ -1,0 +1,92 @@
+"""Teachers in a process: the same demonstrations, whatever becomes of the process."""
+
+import os
+import signal
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from miner.config.errors import ConfigurationError
+from miner.config.settings import Settings
+from miner.duel.memory import WordCounter
+from miner.duel.wording import own_wording
+from miner.rollout.renderer import ChatRenderer
+from miner.training.teacher_process import TeacherProcess
+from miner.training.teachers import Teachers
+from tests.builders import build_tokenizer
+from tests.training.test_demonstrations import _settings, _warm_start
+
+
+def teachers(settings: Settings | None = None) -> Teachers:
+    given = settings or _settings("demonstrations.rows=4")
+    renderer = ChatRenderer(build_tokenizer())
+    return Teachers(given, 0, 1, renderer, own_wording(), WordCounter(), "qwen25")
+
+
+@pytest.fixture(scope="module")
+def running() -> TeacherProcess:
+    """One that has started."""
+    process = TeacherProcess(teachers())
+    process.made(0)
+    return process
+
+
+def test_a_process_makes_what_a_thread_makes(running: TeacherProcess) -> None:
+    assert [running._asked(step) for step in (3, 1)] == [teachers().made(step) for step in (3, 1)]
+
+
+def test_a_process_that_is_killed_leaves_its_steps_to_the_thread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = TeacherProcess(teachers())
+    assert process.made(0)
+    assert process._process
+    os.kill(process._process.pid, signal.SIGKILL)
+    assert [process.made(step) for step in (1, 2)] == [teachers().made(step) for step in (1, 2)]
+    (line,) = caplog.messages
+    assert "play in a thread" in line
+
+
+def test_what_a_process_cannot_be_given_is_played_in_the_thread() -> None:
+    made = teachers()
+    made._given = (*made._given[:2], threading.Lock())  # as a tokenizer that cannot be pickled
+    assert TeacherProcess(made).made(1) == teachers().made(1)
+
+
+def test_it_ends_with_its_input_and_not_with_what_stops_the_trainer(
+    running: TeacherProcess,
+) -> None:
+    process = running._process
+    assert process
+    assert os.getpgid(process.pid) == process.pid
+    assert process.stdin
+    process.stdin.close()
+    assert process.wait(60) == 0
+
+
+def test_a_users_teacher_may_print_and_its_mistake_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = """
+        def teach(game, seen):
+            print("thinking")
+            return {} if game == "goofspiel" else None
+    """
+    Path("own_teacher.py").write_text(textwrap.dedent(own))
+    settings = _settings("demonstrations.teacher=own_teacher.py:teach", "demonstrations.rows=4")
+    process = TeacherProcess(teachers(settings))
+    with pytest.raises(ConfigurationError, match=r"own_teacher.py:teach' returned .* in goofspiel"):
+        process.made(0)
+    with pytest.raises(ConfigurationError):  # by the same process
+        process.made(1)
+    assert process._process
+
+
+def test_several_processes_make_the_steps_of_one_thread() -> None:
+    whole = _warm_start(_settings())
+    shared = _warm_start(_settings("demonstrations.processes=2"))
+    assert [shared.rows(step) for step in range(3)] == [whole.rows(step) for step in range(3)]
+    assert len({worker._process.pid for worker in shared._workers}) == 2
