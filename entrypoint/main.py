@@ -177,7 +177,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         raise
     wanted = PlannedSettings(invocation, facts.shape.parameters)
     served = facts.architecture not in NOT_SERVED
-    topology = plan_topology(hardware, facts.shape, wanted.batch_shape(), served=served)
+    batch = wanted.batch_shape()
+    topology = plan_topology(hardware, facts.shape, batch, served=served)
     plan = plan_run(
         invocation.job,
         paths,
@@ -189,15 +190,8 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
         adapter_learning_rate=wanted.adapter_learning_rate(),
         asks_servers=FACTS[wanted.settings.environment.channel].asks_servers,
     )
-    seconds = plan.trainer_ends_at - plan.started_at
-    cost = run_cost(
-        wanted.settings,
-        topology,
-        facts,
-        hardware,
-        seconds,
-        episodes=wanted.held_out_by_hand,
-    )
+    batch = replace(batch, seconds=plan.trainer_ends_at - plan.started_at)
+    cost = run_cost(batch, topology, facts.shape, hardware, weight_bytes=facts.weight_bytes)
     return Prepared(
         invocation=invocation,
         hardware=hardware,

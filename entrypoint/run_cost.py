@@ -1,17 +1,16 @@
 """Cost of a whole run: steps to expect in the time given, and how often to evaluate.
 
-Estimates as those of `step_cost`; the trainer measures its own and ends in time in any case.
+Estimates as those of `step_cost`; the trainer measures its own and ends in time in any case. The
+planner compares layouts by the `pace` of their runs.
 """
 
 from dataclasses import dataclass
 
+from entrypoint.batch import BatchShape
 from entrypoint.hardware import Hardware
 from entrypoint.layout import Topology
-from entrypoint.model_facts import ModelFacts
+from entrypoint.memory import ModelShape
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
-from entrypoint.workload import workload
-from miner.config.channel_facts import FACTS
-from miner.config.settings import Settings
 
 START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
 """Imports, compilation and CUDA graphs, until the first game is played; assumed."""
@@ -21,9 +20,8 @@ CHECKPOINT_SHARE = 0.05  # of the time
 LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
 MOST_OF_BASE = 0.08  # of the time, for the base's evaluation on GPUs; more games see more
-LEAST_GATED = 64  # held-out games of each game all the same: in fewer the gate sees no gain of 0.1
-LEAST_HELD_OUT = 20
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
+LEAST_FOR_STEPS = 0.05  # of the time: layouts that leave less are compared by their steps alone
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,10 @@ class RunCost:
         evaluation: one of all of these.
         publication: one.
         taught: a step of the warm start; None without one.
+        pace: of the run for each step, engines' start and the first and last evaluations and
+            publications included; those in between have a bounded share of the time. Where own
+            games follow a warm start, it is for the geometric mean of both kinds of steps, so that
+            each counts by its share of the time, however long its steps are.
         steps: to expect, those of the warm start among them.
         taught_steps: of the warm start.
         every_steps: between two evaluations, as far as `EVALUATION_SHARE` allows: steps of a warm
@@ -48,57 +50,51 @@ class RunCost:
     evaluation: float
     publication: float
     taught: float | None
+    pace: float
     steps: int
     taught_steps: int
     every_steps: int
 
 
 def run_cost(
-    settings: Settings,
+    batch: BatchShape,
     topology: Topology,
-    facts: ModelFacts,
+    shape: ModelShape,
     hardware: Hardware,
-    seconds: float,
     *,
-    episodes: int | None = None,
+    weight_bytes: int | None = None,
 ) -> RunCost:
-    """Estimate a run of these settings by this plan.
+    """Estimate a run of this work by this plan.
 
     Args:
-        seconds: from the container's start to the trainer's end.
-        episodes: held-out games that the user has set; None: as the settings say, or as many as
-            `MOST_OF_BASE` has room for and a gate needs, where an engine holds few games.
+        weight_bytes: of the base's files; None: two a parameter.
     """
-    shape, rollout = facts.shape, settings.rollout
-    work = workload(settings).within(topology.episode_tokens)
-    step = step_cost(topology, shape, hardware, rollout.group_size, work)
-    played = episodes or settings.evaluation.episodes
-    evaluation = rollout_seconds(topology, shape, hardware, played, work)
-    room = MOST_OF_BASE * seconds
-    if episodes is None and topology.layout != "cpu" and evaluation > room:
-        played = _fewer(settings, room / evaluation)
-        evaluation = rollout_seconds(topology, shape, hardware, played, work)
-    publication = facts.weight_bytes / PUBLISH_BYTES
-    start = START_SECONDS[topology.layout] + 2 * facts.weight_bytes / READ_BYTES
+    weight_bytes = 2 * shape.parameters if weight_bytes is None else weight_bytes
+    work = batch.work.within(topology.episode_tokens)
+    step = step_cost(topology, shape, hardware, batch.group_size, work)
+    played, evaluation = _evaluation(batch, topology, shape, hardware)
+    publication = weight_bytes / PUBLISH_BYTES
+    start = START_SECONDS[topology.layout] + 2 * weight_bytes / READ_BYTES
     # the base and the last weights are both evaluated and published
     detour = evaluation + publication
-    left = max(0.0, (1.0 - CHECKPOINT_SHARE) * seconds - start - LAST_SECONDS - 2 * detour)
-    most = settings.optimizer.max_steps
+    once = (start + LAST_SECONDS + 2 * detour) / batch.seconds
+    for_steps = 1.0 - CHECKPOINT_SHARE - once
+    left = max(0.0, for_steps) * batch.seconds
+    most = batch.most_steps
     fewer = int(min(left / step.seconds, most) / MOST_EVALUATIONS)
-    every = max(1, min(settings.evaluation.every_steps, fewer))
+    every = max(1, min(batch.every_steps, fewer))
 
     def fitting(seconds: float) -> float:
         """Steps of this length that fit, with evaluations in between."""
         between = max(every * seconds, detour * (1 / EVALUATION_SHARE - 1))
         return min(most, left / (seconds * (1 + detour / between)))
 
-    share, taught = settings.demonstrations.share, None
-    steps = (1.0 - share) * fitting(step.seconds)
-    taught_steps = 0.0
+    share, taught, mean = batch.taught_share, None, step.seconds
+    steps, taught_steps = (1.0 - share) * fitting(step.seconds), 0.0
     if share:
-        rows = settings.demonstrations.rows
-        taught = taught_step_seconds(topology, shape, hardware, rows, work)
+        taught = taught_step_seconds(topology, shape, hardware, batch.taught_rows, work)
         taught_steps = share * fitting(taught)
+        mean = taught**share * step.seconds ** (1.0 - share)
     return RunCost(
         step=step,
         start=start,
@@ -106,14 +102,25 @@ def run_cost(
         evaluation=evaluation,
         publication=publication,
         taught=taught,
+        pace=mean / max(LEAST_FOR_STEPS, for_steps),
         steps=round(steps + taught_steps),
         taught_steps=round(taught_steps),
         every_steps=every,
     )
 
 
-def _fewer(settings: Settings, share: float) -> int:
-    """Held-out games, about this share of those that are set, in both seats."""
-    played, duels = settings.evaluation.episodes, FACTS[settings.environment.channel].duels
-    least = LEAST_GATED * len(set(settings.environment.games)) if duels else LEAST_HELD_OUT
-    return min(played, max(least, 2 * int(played * share / 2)))
+def _evaluation(
+    batch: BatchShape, topology: Topology, shape: ModelShape, hardware: Hardware
+) -> tuple[int, float]:
+    """Held-out games of an evaluation and its seconds: as many games as are set, or as
+    `MOST_OF_BASE` has room for and the job needs at least, where an engine holds few."""
+    played, work = batch.held_out, batch.work.within(topology.episode_tokens)
+    if not played:
+        return 0, 0.0
+    seconds = rollout_seconds(topology, shape, hardware, played, work)
+    room = MOST_OF_BASE * batch.seconds
+    if topology.layout == "cpu" or seconds <= room:
+        return played, seconds
+    in_both_seats = 2 * int(played * room / seconds / 2)
+    played = min(played, max(batch.least_held_out, in_both_seats))
+    return played, rollout_seconds(topology, shape, hardware, played, work)

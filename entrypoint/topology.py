@@ -2,8 +2,9 @@
 
 Layouts: no GPU, one CPU process; one GPU, a trainer with vLLM colocated in sleep mode; more GPUs,
 vLLM on some and a DeepSpeed trainer on the rest, or both on all. Of the candidates that fit, the
-one with the least seconds for a step by estimate is the plan (`step_cost`), and the plan keeps what
-the others would take; adapters only where nothing fits full fine-tuning.
+one with the most steps in the job's time by estimate is the plan (`run_cost`: steps of teachers or
+of own games, as the job has them, and evaluations), and the plan keeps what the others would take;
+adapters only where nothing fits full fine-tuning.
 """
 
 import math
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from entrypoint.batch import BatchShape
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.layout import Choice, Topology, ZeroStage
 from entrypoint.memory import (
@@ -27,9 +29,7 @@ from entrypoint.memory import (
     trainer_activations,
     trainer_states,
 )
-from entrypoint.step_cost import StepCost, step_cost
-from entrypoint.workload import SERVED, Workload
-from miner.config.contract import GRADED_EPISODES_PER_SERVER
+from entrypoint.run_cost import RunCost, run_cost
 
 FEWEST_LIVE_EPISODES = 8  # an engine that holds fewer does not pay for its GPU
 MOST_LIVE_EPISODES = 256  # of an engine: its batches gain little from more, and CPUs play them
@@ -39,48 +39,6 @@ NOT_SERVED = frozenset({"OlmoHybridForCausalLM"})
 """Architectures that vLLM 0.31 cannot load: its loader of their fused convolutions wants a number
 of the part, which nothing gives it (vllm-project/vllm pull request 55858)."""
 AS_FAST = 1.05  # the estimate is no more exact than this; the candidate named first is taken
-
-
-@dataclass(frozen=True)
-class BatchShape:
-    """Work of one optimizer step.
-
-    Attributes:
-        episode_tokens: of the longest episode.
-        servers: that play the episodes; 0: they are played in the trainer's processes.
-        pass_tokens: of a forward and backward pass, if there is room for it.
-        work: parts of an episode.
-        mounted: conversations of data sets are learned too, each as long as an episode may be.
-        held_out: episodes of an evaluation that are to be played at once.
-    """
-
-    groups: int = 16
-    group_size: int = 8
-    episode_tokens: int = 4096
-    servers: int = 1
-    pass_tokens: int = 32768
-    lora_rank: int = 16
-    work: Workload = SERVED
-    mounted: bool = False
-    held_out: int = 0
-
-    @property
-    def longest_row(self) -> int:
-        """Tokens of the longest row to learn from: an episode, or a turn of a duel."""
-        return self.episode_tokens if self.mounted else self.held
-
-    @property
-    def held(self) -> int:
-        """Tokens that a live episode has in an engine's cache at most."""
-        return self.work.held or self.episode_tokens
-
-    @property
-    def wanted_live(self) -> int:
-        """Episodes to be played at once, of a step or an evaluation: as many as servers have room
-        for, if there are any."""
-        episodes = max(self.groups * self.group_size, self.held_out)
-        places = GRADED_EPISODES_PER_SERVER * self.servers
-        return min(episodes, places) if self.servers else episodes
 
 
 @dataclass(frozen=True)
@@ -108,7 +66,8 @@ class _Candidate:
 def plan_topology(
     hardware: Hardware, shape: ModelShape, batch: BatchShape, *, served: bool = True
 ) -> Topology:
-    """The fastest candidate that fits, with the reasons. Unequal GPUs count as the smallest.
+    """Of the candidates that fit, the one with the most steps, with the reasons. Unequal GPUs count
+    as the smallest.
 
     A model that fits no GPU plan is left to the CPU process, which at least publishes the base.
 
@@ -129,12 +88,12 @@ def plan_topology(
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):
                 alike = replace(plan, groups=batch.groups)
-                cost = step_cost(alike, shape, hardware, batch.group_size, batch.work)
-                fitting.append(_Fitting(candidate, plan, cost, batch.groups))
+                cost = run_cost(batch, alike, shape, hardware)
+                fitting.append(_Fitting(candidate, plan, cost, batch))
             else:
                 refused.append(Choice(f"not {candidate.name}", plan))
         if fitting:
-            best = _fastest(fitting, refused)
+            best = _most_steps(fitting, refused)
             return best if served else _without_engine(best)
     if batch.mounted and batch.work.held and longest > batch.held:
         fewer = replace(batch, episode_tokens=max(batch.held, longest // 2))
@@ -159,21 +118,28 @@ class _Fitting:
 
     candidate: _Candidate
     plan: Topology
-    cost: StepCost
-    groups: int
+    cost: RunCost
+    batch: BatchShape
 
     def __str__(self) -> str:
-        parts = f"playing {self.cost.rollout:.2g}, weights {self.cost.weights:.2g}"
-        parts += f", learning {self.cost.learning:.2g}"
-        return f"about {self.cost.seconds:.3g} s for {self.groups} groups ({parts})"
+        step, batch, cost, parts = self.cost.step, self.batch, self.cost, []
+        if batch.taught_share < 1:
+            of = f"playing {step.rollout:.2g}, weights {step.weights:.2g}"
+            of += f", learning {step.learning:.2g}"
+            parts.append(f"{step.seconds:.3g} s for a step of {batch.groups} groups ({of})")
+        if cost.taught is not None:
+            parts.append(f"{cost.taught:.3g} s for a step of {batch.taught_rows} taught decisions")
+        if cost.evaluation:
+            parts.append(f"{cost.evaluation:.3g} s for {cost.episodes:,} held-out episodes")
+        return f"about {', '.join(parts)}"
 
 
-def _fastest(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
-    """The fastest plan, with the times of the others: the better ZeRO stage of each."""
-    least = min(each.cost.seconds for each in fitting)
-    best = next(each for each in fitting if each.cost.seconds <= AS_FAST * least)
+def _most_steps(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topology:
+    """The plan with the most steps, with the times of the others: the better ZeRO stage of each."""
+    least = min(each.cost.pace for each in fitting)
+    best = next(each for each in fitting if each.cost.pace <= AS_FAST * least)
     by_gpus: dict[tuple[str, int], _Fitting] = {}
-    for each in sorted(fitting, key=lambda each: each.cost.seconds):
+    for each in sorted(fitting, key=lambda each: each.cost.pace):
         by_gpus.setdefault((each.plan.layout, each.candidate.trainers), each)
     others = [
         Choice(f"not {each.candidate.name}", str(each))
@@ -352,7 +318,8 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
     candidate, plan = best.candidate, best.plan
     fullest = max(plan.memory, key=lambda moment: moment.used / moment.total)
     room = f"{fullest.moment} takes {_gib(fullest.used)} of {_gib(fullest.total)} GiB"
-    yield Choice(candidate.name, f"the fastest that fits, {best}: {room}")
+    most = f"the most steps in the job's time, within {AS_FAST - 1:.0%}"
+    yield Choice(candidate.name, f"{most}: {best}; {room}")
     if plan.layout == "colocated":
         why = "vLLM and trainer take turns on the same memory; one sleep per rollout"
         yield Choice(f"sleep mode, vLLM's share {plan.memory_share:.2f}", why)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from entrypoint.batch import BatchShape
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.job import Invocation, Job
 from entrypoint.layout import Topology
 from entrypoint.paths import Paths
 from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.topology import BatchShape
 from entrypoint.workload import workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import (
@@ -59,6 +59,12 @@ DUEL_NOTES = 0.5
 
 GATED_GAMES = 300
 """Held-out games of each game: the gate sees too little in fewer, see docs/duels.md."""
+
+LEAST_GATED = 64
+"""The same where an engine plays too slowly: in fewer the gate sees no gain of 0.1."""
+
+LEAST_HELD_OUT = 20
+"""Held-out games of a job on servers where an engine plays too slowly."""
 
 TASK_DATASETS = {SWE: SWE_DATASET, INTERCODE: INTERCODE_DATASET}
 """Data sets for a single task. Mounted data take half of each step's replies, which other jobs
@@ -159,6 +165,7 @@ class PlannedSettings:
 
     def __init__(self, invocation: Invocation, parameters: int) -> None:
         job = invocation.job
+        self._seconds = float(job.seconds)
         if learns_recorded(job):
             self._job_tree = _recorded_tree(job)
         else:
@@ -175,8 +182,10 @@ class PlannedSettings:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
     def batch_shape(self) -> BatchShape:
-        """Batch of a step, for the plan; passes are as large as fits unless the user sets less."""
+        """Work of a step and of a run of the job's time, for the plan; passes are as large as fits
+        unless the user sets less."""
         optimizer, environment = self.settings.optimizer, self.settings.environment
+        evaluation, taught = self.settings.evaluation, self.settings.demonstrations
         bounded = "micro_batch_tokens" in optimizer.model_fields_set
         return BatchShape(
             groups=self.settings.rollout.groups_per_step,
@@ -186,8 +195,14 @@ class PlannedSettings:
             lora_rank=self.settings.model.lora_rank,
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
-            mounted=bool(self.settings.demonstrations.datasets),
-            held_out=self.settings.evaluation.episodes,
+            mounted=bool(taught.datasets),
+            held_out=evaluation.episodes,
+            least_held_out=self._least_held_out(),
+            every_steps=evaluation.every_steps,
+            most_steps=optimizer.max_steps,
+            taught_share=taught.share,
+            taught_rows=taught.rows,
+            seconds=self._seconds,
         )
 
     def planned(
@@ -216,11 +231,13 @@ class PlannedSettings:
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
-    @property
-    def held_out_by_hand(self) -> int | None:
-        """Held-out games that the user has set."""
-        by_hand = "episodes" in self._by_hand.get("evaluation", {})
-        return self.settings.evaluation.episodes if by_hand else None
+    def _least_held_out(self) -> int:
+        """Held-out games where there is no time for all; as many as the user has set, if any."""
+        if "episodes" in self._by_hand.get("evaluation", {}):
+            return self.settings.evaluation.episodes
+        environment = self.settings.environment
+        duels = FACTS[environment.channel].duels
+        return LEAST_GATED * len(set(environment.games)) if duels else LEAST_HELD_OUT
 
     def adapter_learning_rate(self) -> float:
         """Learning rate of adapters."""

@@ -4,10 +4,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from entrypoint.batch import BatchShape
 from entrypoint.pretended import SIZES, pretend_hardware
 from entrypoint.programs import vllm_command
 from entrypoint.run_plan import RunPlan
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 
 FOR_EVER = 100_000.0
 """Seconds: however slow the machine is, no run here ends because of its time."""

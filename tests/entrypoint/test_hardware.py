@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
+from entrypoint.batch import BatchShape
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.hardware import GIB, Gpu, detect_hardware, select_visible
 from entrypoint.preflight import check_gpus, usable
 from entrypoint.pretended import SIZES, pretend_hardware
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:

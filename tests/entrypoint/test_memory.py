@@ -10,6 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import NemotronHConfig, Qwen2Config, Qwen2ForCausalLM, Qwen3_5TextConfig
 
 from benchmarks.memory import tracked_peak
+from entrypoint.batch import BatchShape
 from entrypoint.hardware import GIB
 from entrypoint.memory import (
     ModelShape,
@@ -20,7 +21,7 @@ from entrypoint.memory import (
 )
 from entrypoint.model_facts import shape_of
 from entrypoint.pretended import pretend_hardware
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 from entrypoint.workload import duels
 from tests.entrypoint.test_topology import MODELS as SIZES
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from entrypoint import main
+from entrypoint.batch import BatchShape
 from entrypoint.job import parse_invocation
-from entrypoint.memory import ModelShape
-from entrypoint.model_facts import ModelFacts
 from entrypoint.pretended import pretend_hardware
 from entrypoint.run_cost import RunCost, run_cost
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, TURN_SECONDS, duels, workload
 from miner.config.contract import GAMES
@@ -129,12 +128,18 @@ def test_no_time_is_not_a_step() -> None:
 def test_everything_that_comes_once_is_counted() -> None:
     """A run whose weights take longer to read and write has fewer steps."""
     job = prepared("7B", "4xH100-80GB", 1.5)
-    facts = replace(job.facts, weight_bytes=10 * job.facts.weight_bytes)
-    seconds = job.plan.trainer_ends_at - job.plan.started_at
-    slow = run_cost(job.settings, job.topology, facts, job.hardware, seconds)
-    assert slow.start > job.cost.start + 100
-    assert slow.publication > job.cost.publication + 100
-    assert slow.steps < job.cost.steps
+    batch = PlannedSettings(job.invocation, job.facts.shape.parameters).batch_shape()
+    usual, slow = (
+        run_cost(
+            *(batch, job.topology, job.facts.shape, job.hardware),
+            weight_bytes=times * job.facts.weight_bytes,
+        )
+        for times in (1, 10)
+    )
+    assert slow.start > usual.start + 100
+    assert slow.publication > usual.publication + 100
+    assert slow.steps < usual.steps
+    assert slow.pace > usual.pace
 
 
 def test_the_dry_run_prints_the_steps_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,16 +220,12 @@ def test_short_contexts_hold_short_episodes() -> None:
     assert SERVED.within(10**6).trained == SERVED.trained
 
 
-def facts_of(shape: ModelShape) -> ModelFacts:
-    return ModelFacts("Qwen3ForCausalLM", "BF16", 2 * shape.parameters, shape, True, ())
-
-
 def test_a_run_of_one_step_by_hand_evaluates_after_it() -> None:
     invocation = parse_invocation((*JOB, "--set", "optimizer.max_steps=1"), {})
     shape, hardware = MODELS["0.5B"], pretend_hardware("1xH100-80GB")
-    wanted = PlannedSettings(invocation, shape.parameters)
-    plan = plan_topology(hardware, shape, wanted.batch_shape())
-    found = run_cost(wanted.settings, plan, facts_of(shape), hardware, 3600.0)
+    batch = PlannedSettings(invocation, shape.parameters).batch_shape()
+    plan = plan_topology(hardware, shape, batch)
+    found = run_cost(replace(batch, seconds=3600.0), plan, shape, hardware)
     assert (found.steps, found.every_steps >= 1) == (1, True)
 
 

@@ -62,11 +62,11 @@ def planned(
     invocation = Invocation(wanted, False, None, None, overrides, (), recipe)
     settings = PlannedSettings(invocation, shape.parameters)
     hardware = pretend_hardware(inventory)
-    topology = plan_topology(hardware, shape, settings.batch_shape())
+    batch = settings.batch_shape()
+    topology = plan_topology(hardware, shape, batch)
     paths = Paths.of(wanted, {})
     plan = plan_run(wanted, paths, topology, FACTS, 1000.0, {})
-    facts = replace(FACTS, shape=shape, weight_bytes=2 * shape.parameters)
-    cost = run_cost(settings.settings, topology, facts, hardware, wanted.seconds)
+    cost = run_cost(batch, topology, shape, hardware)
     return settings.planned(paths, plan, topology, hardware.cpus, cost), plan, topology
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from supervisor.options import ServerOptions
 
+from entrypoint.batch import BatchShape
 from entrypoint.exit_status import Failure
 from entrypoint.memory import ModelShape
 from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import CODE, plan_programs, trainer_program
 from entrypoint.run_plan import RunPlan
 from entrypoint.supervisor_config import Program, render_supervisor_config
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 from tests.entrypoint.plans import run_plan
 
 SHAPE = ModelShape(494_032_768, 24, 896, 4864, 14, 2, 64, 151936, 32768)

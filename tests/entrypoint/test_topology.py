@@ -4,25 +4,29 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoint import step_cost
+from entrypoint.batch import BatchShape
 from entrypoint.hardware import GIB
 from entrypoint.layout import Topology
 from entrypoint.memory import CONTEXT_BYTES, ModelShape
 from entrypoint.pretended import SIZES as MODELS
 from entrypoint.pretended import pretend_hardware
-from entrypoint.topology import AS_FAST, BatchShape, plan_topology
+from entrypoint.topology import AS_FAST, plan_topology
+from entrypoint.trainer_settings import DUEL_TURNS
 from entrypoint.workload import HELD_TOKENS, duels
 
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
+UNSHARED = replace(MODELS["14B"], parameters=32 * 10**9)  # too large to share 80 GB with an engine
 TINY = ModelShape(600_000, 2, 128, 512, 4, 2, 32, 300, 1024)
 
 
-def plan(inventory: str, shape: ModelShape, **batch: int) -> Topology:
+def plan(inventory: str, shape: ModelShape, **batch: Any) -> Topology:
     servers = 1 if inventory == "0" else int(inventory[0])
     return plan_topology(
         pretend_hardware(inventory), shape, BatchShape(**{"servers": servers, **batch})
@@ -144,7 +148,7 @@ def test_a_plan_reports_what_the_others_would_have_taken() -> None:
     *others, best = [
         (choice.what, float(found[1]))
         for choice in plan("8xH100-80GB", MODELS["3B"]).choices
-        if (found := re.search(r"about ([0-9.]+) s for 16 groups", choice.why))
+        if (found := re.search(r"about ([0-9.]+) s for a step of 16 groups", choice.why))
     ]
     assert len(others) == 7
     assert all(what.startswith("not vLLM on") for what, _ in others)
@@ -160,7 +164,54 @@ def test_a_step_that_is_larger_to_be_shared_evenly_is_judged_by_equal_work(
     found = plan("4xH100-80GB", TINY)
     assert (found.processes, found.groups) == (2, 16)
     [uneven] = [c.why for c in found.choices if c.what.startswith("not vLLM on 1, trainer on 3")]
-    assert "s for 16 groups" in uneven
+    assert "s for a step of 16 groups" in uneven
+
+
+def of_teachers(inventory: str, shape: ModelShape, share: float, **batch: Any) -> Topology:
+    """The plan of a job of one game that learns from teachers for this share of its time."""
+    work = duels(["leduc_poker"], DUEL_TURNS)
+    wanted = {"groups": 64, "group_size": 2, "servers": 0, "episode_tokens": 8192, "work": work}
+    taught = {"taught_share": share, "taught_rows": 64}
+    return plan(inventory, shape, **{**wanted, **taught, **batch})
+
+
+@pytest.mark.parametrize(
+    ("share", "layout", "trainers"), [(0.0, "split", 1), (0.5, "colocated", 2), (1, "colocated", 2)]
+)
+def test_where_teachers_teach_all_gpus_learn(share: float, layout: str, trainers: int) -> None:
+    """Nothing is played in such steps, so that a GPU of vLLM's alone would stand idle."""
+    found = of_teachers("2xH100-80GB", MODELS["0.5B"], share)
+    assert (found.layout, found.processes) == (layout, trainers)
+
+
+def test_the_first_and_the_last_evaluation_take_their_time_from_the_steps() -> None:
+    """Fewer engines play them more slowly, which long jobs can afford."""
+    games = {"held_out": 600, "least_held_out": 600}
+    trainers = [
+        of_teachers("8xH100-80GB", UNSHARED, 1.0, seconds=minutes * 60.0, **games).processes
+        for minutes in (30, 60, 720)
+    ]
+    assert trainers == sorted({*trainers})
+    without, none_left, hardly_any = (
+        of_teachers("8xH100-80GB", UNSHARED, 1.0, **run).processes
+        for run in ({}, {"seconds": 60.0, **games}, {"seconds": 960.0, **games})
+    )
+    assert trainers[-1] == without == none_left == hardly_any
+
+
+def test_either_kind_of_step_counts_by_its_share_of_the_time() -> None:
+    """A step of own games takes fifty times as long, and the others are still not forgotten."""
+    trainers = [of_teachers("8xH100-80GB", UNSHARED, share).processes for share in (0, 0.5, 1)]
+    assert trainers == sorted({*trainers})
+
+
+@pytest.mark.parametrize(
+    ("share", "steps"), [(0, ["64 groups"]), (0.5, ["64 groups", "64 taught"]), (1, ["64 taught"])]
+)
+def test_a_plan_names_the_steps_whose_seconds_decided(share: float, steps: list[str]) -> None:
+    choices = of_teachers("2xH100-80GB", MODELS["0.5B"], share).choices
+    [best] = [choice.why for choice in choices if choice.why.startswith("the most steps")]
+    assert re.findall(r"s for a step of (\d+ \w+)", best) == steps
 
 
 def test_either_layout_and_tuning_is_tried_with_either_stage_of_zero() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import tomli_w
 
+from entrypoint.batch import BatchShape
 from entrypoint.memory import ModelShape
 from entrypoint.pretended import pretend_hardware
 from entrypoint.programs import inference_program, vllm_command
 from entrypoint.run_plan import RunPlan
-from entrypoint.topology import BatchShape, plan_topology
+from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import INFERENCE_PORT
 from miner.distributed.launch import free_port
 from miner.reporting.records import StepRecord
