@@ -43,7 +43,8 @@ class RowTokens:
             (NaN: the row was not computed), and by the base (empty without a KL term).
         advantages: as the loss has them, before any importance correction.
         tree: the tree in which the row was computed, or -1.
-        weight: share in the supervised loss of a row that was not sampled, or its advantage.
+        weight: share in the cross-entropy towards targets of a row that was not sampled, or its
+            advantage.
     """
 
     episode: int

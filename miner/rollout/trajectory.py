@@ -30,8 +30,9 @@ class RolloutRow:
         logprobs: natural-log probability of each sampled token; 0.0 for the others.
         loss_mask: 1 for sampled tokens, 0 for the others.
         turn_ids: index of the turn that sampled the token; -1 for the others.
-        weight: share of this row in the step's supervised loss, for a row whose completion was not
-            sampled (all its logprobs are NaN); None where the episode's credit decides.
+        weight: share of this row in the step's cross-entropy towards targets (over all legal moves,
+            or a teacher's or a record's reply), for a row whose completion was not sampled (all its
+            logprobs are NaN); None where the episode's credit decides.
         entropy: this row's part of that of what is taught after its prompt, in nats.
     """
 
