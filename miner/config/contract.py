@@ -45,6 +45,17 @@ REFLECTION_TOKENS: Final = 384
 """Longest reply after a game."""
 MATCH_SECONDS: Final = 900
 """Clock of a match in one environment."""
+TURN_SECONDS: Final = 30.0
+"""Longest turn, and longest reflection."""
+HTTP_SECONDS: Final = 35.0
+"""Longest wait for one answer of a player's server."""
+HTTP_RETRIES: Final = 1
+GAME_REPLAYS: Final = 2
+"""Times a game is played again because a player's server was away."""
+MOST_FORFEITS: Final = 10
+"""Of one player: they end a match."""
+LOSSES_IN_A_ROW: Final = 10
+"""They end a match up to the game of this number; after it, twice as many do."""
 
 WORKING: Final = "working_memory"
 LONG_TERM: Final = "long_term_memory"

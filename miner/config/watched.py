@@ -84,6 +84,7 @@ def _exact(read: Any) -> Any:
 
 _PVP = ("core/pvp/constants.py",)
 _TOURNAMENT = ("validator/tournament/constants.py", "validator/core/constants.py")
+_EVALUATION = ("validator/evaluation/constants.py", "validator/core/constants.py")
 _GPUS = ("validator/tournament/gpu_requirements.py", "validator/core/constants.py")
 _ENVIRONMENTS = ("core/constants/environments.py", "core/constants.py")
 _TRAINER = ("trainer/constants.py",)
@@ -122,6 +123,21 @@ FACTS = (
         PVP_REFLECTION_MAX_TOKENS=here.REFLECTION_TOKENS,
         PVP_MATCHUP_TIME_BUDGET_SECONDS=here.MATCH_SECONDS,
         PVP_SEED_RANGE_MAX=here.LARGEST_GRADER_SEED,
+    ),
+    *_constants(
+        _PVP,
+        "miner/duel/play.py, miner/duel/players/endpoint.py",
+        PVP_TURN_TIMEOUT_SECONDS=here.TURN_SECONDS,
+        PVP_REFLECTION_TIMEOUT_SECONDS=here.TURN_SECONDS,
+        PVP_HTTP_READ_TIMEOUT_SECONDS=here.HTTP_SECONDS,
+        PVP_HTTP_MAX_RETRIES=here.HTTP_RETRIES,
+    ),
+    *_constants(
+        _EVALUATION,
+        "miner/duel/match.py",
+        PVP_EPISODE_FORFEIT_THRESHOLD=here.MOST_FORFEITS,
+        PVP_CONSECUTIVE_LOSS_FORFEIT=here.LOSSES_IN_A_ROW,
+        PVP_SERVER_RECOVERY_MAX_RETRIES=here.GAME_REPLAYS,
     ),
     *_constants(
         _PVP,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from miner.config.contract import MATCH_SECONDS
+from miner.config.contract import GAME_REPLAYS, LOSSES_IN_A_ROW, MATCH_SECONDS, MOST_FORFEITS
 from miner.duel.channel.tasks import fitting_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import GameRecord
@@ -22,14 +22,6 @@ from miner.duel.turn import Result
 from miner.games import Game
 
 logger = logging.getLogger(__name__)
-
-FORFEIT_LIMIT = 10
-EARLY_GAMES = 10
-EARLY_LOSSES, LATE_LOSSES = 10, 20
-"""Losses in a row that end a match, up to game `EARLY_GAMES` and after it."""
-
-REPLAYS = 2
-"""Times a game is played again because a server was away."""
 
 RECOVERY_S = 10.0
 
@@ -93,7 +85,7 @@ async def play_match(
     players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
 
     async def play(seed: int, first_seat: int) -> GameRecord:
-        for _ in range(REPLAYS):
+        for _ in range(GAME_REPLAYS):
             try:
                 return await play_game(game, seed, players, notes, rules, first_seat=first_seat)
             except UnreachableError as error:
@@ -128,9 +120,9 @@ def _stop(result: MatchResult, pairs: int, limits: Limits) -> str:
         return f"time was up after {limits.seconds / 60:g} min"
     for number, name in enumerate((result.first, result.second)):
         forfeits = sum(record.forfeiter == number for record in result.games)
-        if forfeits >= FORFEIT_LIMIT:
+        if forfeits >= MOST_FORFEITS:
             return f"{name} forfeited {forfeits} games"
-    most = EARLY_LOSSES if len(result.games) <= EARLY_GAMES else LATE_LOSSES
+    most = LOSSES_IN_A_ROW * (1 if len(result.games) <= LOSSES_IN_A_ROW else 2)
     for name, lost in ((result.first, "loss"), (result.second, "win")):
         backwards = enumerate(reversed(result.games))
         in_a_row = next((n for n, game in backwards if game.result != lost), len(result.games))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from miner.config.contract import DUEL_BOARDS, DUEL_CARDS
+from miner.config.contract import DUEL_BOARDS, DUEL_CARDS, TURN_SECONDS
 from miner.duel.memory import Notes
 from miner.duel.outcome import (
     Cause,
@@ -54,7 +54,7 @@ class Rules:
 
     evaluation_seed: int
     wording: Wording
-    turn_limit_s: float | None = 30.0
+    turn_limit_s: float | None = TURN_SECONDS
     sizes: Collection[int | str] = (*DUEL_CARDS, *DUEL_BOARDS)
     keep_plies: bool = False
     clock: Clock = time.monotonic

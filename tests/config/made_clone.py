@@ -40,10 +40,20 @@ FILES = {
         PVP_TURN_MAX_TOKENS = 512
         PVP_REFLECTION_MAX_TOKENS = 384
         PVP_MATCHUP_TIME_BUDGET_SECONDS = 15 * 60
+        PVP_TURN_TIMEOUT_SECONDS = 30
+        PVP_REFLECTION_TIMEOUT_SECONDS = 30
+        PVP_HTTP_READ_TIMEOUT_SECONDS = 35
+        PVP_HTTP_MAX_RETRIES = 1
         PVP_WORKING_MEM_SLOTS = 4
         PVP_WORKING_SLOT_TOKENS = 128
         PVP_LONGTERM_MEM_SLOTS = 8
         PVP_LONGTERM_SLOT_TOKENS = 128
+        """,
+    "validator/evaluation/constants.py": """
+        PVP_SERVER_RECOVERY_MAX_RETRIES = 2
+        PVP_TURN_TIMEOUT_SECONDS = pvp_cst.PVP_TURN_TIMEOUT_SECONDS
+        PVP_EPISODE_FORFEIT_THRESHOLD = 10
+        PVP_CONSECUTIVE_LOSS_FORFEIT = 10
         """,
     "core/pvp/tools.py": 'GAME_ACTION_TOOL_NAME = "game_action"',
     "core/models/pvp_models.py": """

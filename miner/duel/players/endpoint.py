@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from miner.chat_client import ChatAwayError, ChatClient, ChatError, Completion
+from miner.config.contract import HTTP_RETRIES, HTTP_SECONDS
 from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
@@ -17,8 +18,6 @@ from miner.duel.tools import ToolCall, without_thoughts
 from miner.duel.turn import Request
 from miner.http_replies import chat_base_url
 
-READ_TIMEOUT_S = 35.0
-ATTEMPTS = 2
 RETRY_S = 1.0
 
 _OVERFLOW = "context length"
@@ -45,14 +44,14 @@ class EndpointPlayer:
         model: str | None = None,
         *,
         api_key: str | None = None,
-        timeout_s: float = READ_TIMEOUT_S,
+        timeout_s: float = HTTP_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
         self.counter: TokenCounter = WordCounter()
         self._model = model
         self._client = ChatClient(
-            chat_base_url(url), api_key=api_key, tries=ATTEMPTS, pause_s=RETRY_S,
+            chat_base_url(url), api_key=api_key, tries=1 + HTTP_RETRIES, pause_s=RETRY_S,
             patience_s=timeout_s, sleep=sleep,
         )  # fmt: skip
 
