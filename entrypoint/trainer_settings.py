@@ -27,6 +27,7 @@ from miner.config.contract import (
     dataset_folder,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.evaluation_run import WHOLE_REPLY_TOKENS
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import Recipe, recipe, recipe_for
 from miner.config.settings import Settings
@@ -178,6 +179,11 @@ class PlannedSettings:
             named = invocation.recipe
             self.recipe: Recipe = recipe_for(parameters) if named is None else recipe(named)
             self.settings = self._with({})
+            if _graded_as_goofspiel(self.settings):
+                longest = max(WHOLE_REPLY_TOKENS, self.settings.rollout.max_reply_tokens)
+                graded = {"evaluation": {"max_reply_tokens": longest}}
+                self._job_tree = merged(self._job_tree, graded)
+                self.settings = self._with({})
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
@@ -217,6 +223,8 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             planned["evaluation"] = {"episodes": cost.episodes}
+            if not topology.memory_share:  # without vLLM there is no time for a base's words
+                planned["evaluation"]["max_reply_tokens"] = None
             if "every_steps" not in self._by_hand.get("evaluation", {}):
                 planned["evaluation"] |= {
                     "every_steps": cost.every_steps,
@@ -254,6 +262,13 @@ def _served_tree(job: Job) -> Tree:
     if not job.servers:  # the user may force another channel
         tree["environment"]["channel"] = BUILTIN_CHANNEL
     return tree
+
+
+def _graded_as_goofspiel(settings: Settings) -> bool:
+    """Return whether held-out games are the first format's Goofspiel. Chats of longer games have no
+    room for whole replies in `rollout.max_episode_tokens`."""
+    environment = settings.environment
+    return FACTS[environment.channel].first_format and environment.name == GOOFSPIEL
 
 
 def _duels_tree(job: Job) -> Tree:

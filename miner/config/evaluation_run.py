@@ -16,6 +16,9 @@ from miner.config.settings import Settings
 _READ = ("model", "environment", "threads")
 """Settings of training that an evaluation heeds."""
 
+WHOLE_REPLY_TOKENS = 256
+"""Longest reply of a model that is judged as by the grader, which has no limit."""
+
 BaselineName = Literal["random", "match", "highest", "lowest"]
 
 
@@ -52,7 +55,9 @@ class EvaluationRun(Settings):
         None, ge=1, description="Episodes at once; empty: the grader's 4, or 64 in this process."
     )
     max_reply_tokens: int = Field(
-        256, ge=1, description="Longest reply of model.path (the grader has no limit)."
+        WHOLE_REPLY_TOKENS,
+        ge=1,
+        description="Longest reply of model.path (the grader has no limit).",
     )
     replays: int = Field(2, ge=0, description="Games to keep for looking at.")
     out: Path = Field(

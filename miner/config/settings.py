@@ -204,6 +204,9 @@ class EvaluationSettings(Section):
         1.0, gt=0, le=1, description="Share of the time for them: one too soon is left out."
     )
     episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
+    max_reply_tokens: int | None = Field(
+        None, ge=1, description="Longest reply in them, in tokens; empty: as in rollout."
+    )
     base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")
 
 
@@ -341,6 +344,11 @@ class Settings(Section):
     def episodes_per_step(self) -> int:
         """Episodes of one optimizer step: groups times members."""
         return self.rollout.groups_per_step * self.rollout.group_size
+
+    @property
+    def held_out_reply_tokens(self) -> int:
+        """Longest reply in held-out games."""
+        return self.evaluation.max_reply_tokens or self.rollout.max_reply_tokens
 
 
 def check_divides(settings: Settings, count: int) -> None:

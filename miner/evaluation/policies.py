@@ -135,7 +135,9 @@ class SamplerPolicy:
         sampler: the generation engine; it belongs to the caller.
         renderer: the model's chat template.
         params: temperature and the longest reply in tokens (the grader sets no such limit).
-        most_tokens: of a prompt and its reply, where the engine has room for no more.
+        most_tokens: of a prompt and its reply, where the engine has room for no more: a reply ends
+            where it is used up.
+        least_reply: tokens that a reply needs room for; None: for the longest.
     """
 
     def __init__(
@@ -145,9 +147,11 @@ class SamplerPolicy:
         renderer: ChatRenderer,
         params: SamplingParams,
         most_tokens: int | None = None,
+        least_reply: int | None = None,
     ) -> None:
         self.name = name
         self._most_tokens = most_tokens
+        self._least_reply = params.max_tokens if least_reply is None else least_reply
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
@@ -173,14 +177,17 @@ class SamplerPolicy:
         except REFUSALS as error:
             raise PolicyError(f"the chat template takes no such chat: {error}") from error
         params = replace(self._params, stop=(*self._params.stop, *chat.stop))
-        needed = len(prompt) + params.max_tokens
-        if self._most_tokens is not None and needed > self._most_tokens:
-            replied = any(message["role"] == "assistant" for message in chat.messages)
-            kind = ForfeitError if chat.too_long_forfeits and replied else PromptTooLongError
-            raise kind(
-                f"a prompt of {len(prompt)} tokens and a reply of up to {params.max_tokens} exceed "
-                f"the {self._most_tokens} that there is room for: raise rollout.max_episode_tokens"
-            )
+        if self._most_tokens is not None:
+            room = self._most_tokens - len(prompt)
+            if room < self._least_reply:
+                replied = any(message["role"] == "assistant" for message in chat.messages)
+                kind = ForfeitError if chat.too_long_forfeits and replied else PromptTooLongError
+                raise kind(
+                    f"a prompt of {len(prompt)} tokens and a reply of up to {self._least_reply} "
+                    f"exceed the {self._most_tokens} that there is room for: raise "
+                    "rollout.max_episode_tokens"
+                )
+            params = replace(params, max_tokens=min(params.max_tokens, room))
         try:
             sample = await self._sampler.sample(prompt, params, session=session)
         except EngineLostError:

@@ -146,12 +146,14 @@ class Rollouts:
         others. Raises: `RolloutStopped` if asked to stop before the first step, on all ranks.
         """
         limits = self._settings.rollout
+        longest = self._settings.held_out_reply_tokens
         policy = SamplerPolicy(
             "model",
             self._engine.sampler,
             self._run.learner.renderer,
-            SamplingParams(limits.max_reply_tokens, temperature=0.0),
+            SamplingParams(longest, temperature=0.0),
             limits.episode_limit,
+            min(longest, limits.max_reply_tokens),
         )
         rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
         dealt = shares(tasks, self._ranks.count)

@@ -176,6 +176,24 @@ def test_servers_play_an_evaluation_at_once_though_a_step_has_fewer_games() -> N
     assert topology.live_episodes * 8 >= settings.evaluation.episodes
 
 
+@pytest.mark.parametrize(
+    ("words", "fields", "longest"),
+    [
+        ((), {}, 256),
+        (("rollout.max_reply_tokens=400",), {}, 400),
+        ((), {"environments": ("othello",)}, None),
+        ((), {"duels": True}, None),
+        (("environment.channel=own", "reward.credit=episode"), {}, None),
+    ],
+    ids=["goofspiel", "longer by hand", "no room for whole replies", "duels", "an own class"],
+)
+def test_held_out_games_of_the_servers_goofspiel_have_whole_replies(
+    words: tuple[str, ...], fields: dict[str, object], longest: int | None
+) -> None:
+    settings = planned(*words, inventory="1xH100-80GB", shape=MODELS["3B"], **fields)[0]
+    assert settings.evaluation.max_reply_tokens == longest
+
+
 def test_a_game_without_a_critic_gets_credit_by_episode() -> None:
     settings = planned(environments=("othello",), shape=MODELS["0.5B"])[0]
     reward = settings.reward

@@ -135,6 +135,24 @@ async def test_a_prompt_that_the_engine_has_no_room_for_excludes_the_episode() -
     assert result.score is None
 
 
+@pytest.mark.parametrize(("room", "given"), [(256, 256), (40, 40), (16, 16), (15, None)])
+async def test_a_long_reply_ends_where_the_room_is_used_up(room: int, given: int | None) -> None:
+    """So a base that answers in sentences loses no game that would fit with short replies."""
+    renderer = ChatRenderer(build_tokenizer())
+    said = build_sample([*renderer.encode("0"), renderer.eos_token_id])
+    sampler = ScriptedSampler(lambda _: said)
+    most = len(renderer.encode(renderer.render(CHAT))) + room
+    params = SamplingParams(256, temperature=0.0)
+    policy = SamplerPolicy("base", sampler, renderer, params, most, least_reply=16)
+    reply = policy.conversation(TASK).answer(Observation(CHAT))
+    if given is None:
+        with pytest.raises(PromptTooLongError, match="reply of up to 16 exceed"):
+            await reply
+    else:
+        assert await reply == "0"
+    assert [asked.max_tokens for asked in sampler.params] == ([] if given is None else [given])
+
+
 def simulated(name: str, cards: int, games: int) -> float:
     """Mean score of `random` or `match` against bids at random, prizes in random order."""
     rng = np.random.default_rng(1)
