@@ -137,7 +137,7 @@ RATE, PAIRS = "[optimizer]\nlearning_rate = 1e-4\n", "[rollout]\ngroup_size = 2\
 @pytest.mark.parametrize(
     ("table", "file", "rate", "group_size"),
     [
-        ("", LORA, 1.5e-4, 1),
+        ("", LORA, 3e-4, 1),
         ("", LORA + RATE, 1e-4, 1),
         ("lora_rate = 2.0", LORA + RATE, 2e-4, 1),
         ("", TURNS, 3e-6, 8),
