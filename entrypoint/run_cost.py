@@ -4,13 +4,14 @@ Estimates as those of `step_cost`; the trainer measures its own and ends in time
 planner compares layouts by the `pace` of their runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from entrypoint.batch import BatchShape
 from entrypoint.hardware import Hardware
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
+from miner.config.evaluation_run import WHOLE_REPLY_TOKENS
 
 START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
 """Imports, compilation and CUDA graphs, until the first game is played; assumed."""
@@ -21,6 +22,9 @@ LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
 MOST_OF_BASE = 0.08  # of the time, for the base's evaluation on GPUs; more games see more
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
+REPLY_TOKENS = (WHOLE_REPLY_TOKENS, 128, 64, 32)
+WORST_OF_BASE = 0.15  # of the time, if each of its replies is as long as it may be
+WORST_EPISODE_SECONDS = 60.0  # the same; retries come on top, and rollout.episode_seconds is 180
 LEAST_FOR_STEPS = 0.05  # of the time: layouts that leave less are compared by their steps alone
 
 
@@ -32,6 +36,8 @@ class RunCost:
         start: until the base's first game.
         episodes: held-out games to play.
         evaluation: one of all of these.
+        reply_tokens: the longest reply in them for which there is time though the base uses all of
+            each; 0 for none.
         publication: one.
         taught: a step of the warm start; None without one.
         pace: of the run for each step, engines' start and the first and last evaluations and
@@ -48,6 +54,7 @@ class RunCost:
     start: float
     episodes: int
     evaluation: float
+    reply_tokens: int
     publication: float
     taught: float | None
     pace: float
@@ -100,6 +107,7 @@ def run_cost(
         start=start,
         episodes=played,
         evaluation=evaluation,
+        reply_tokens=_reply_tokens(batch, topology, shape, hardware, played),
         publication=publication,
         taught=taught,
         pace=mean / max(LEAST_FOR_STEPS, for_steps),
@@ -124,3 +132,20 @@ def _evaluation(
     in_both_seats = 2 * int(played * room / seconds / 2)
     played = min(played, max(batch.least_held_out, in_both_seats))
     return played, rollout_seconds(topology, shape, hardware, played, work)
+
+
+def _reply_tokens(
+    batch: BatchShape, topology: Topology, shape: ModelShape, hardware: Hardware, played: int
+) -> int:
+    """The longest of `REPLY_TOKENS` that a base may fill in each reply of so many games."""
+    work = batch.work.within(topology.episode_tokens)
+    if not topology.memory_share or not played:  # without vLLM there is no time for a base's words
+        return 0
+    for tokens in REPLY_TOKENS:
+        words = tokens * work.turns
+        wordy = replace(work, sampled=words, longest=words, context=work.context + words / 2)
+        seconds = rollout_seconds(topology, shape, hardware, played, wordy)
+        episode = seconds * min(1.0, topology.live_episodes / played)
+        if seconds <= WORST_OF_BASE * batch.seconds and episode <= WORST_EPISODE_SECONDS:
+            return tokens
+    return 0

@@ -86,7 +86,8 @@ def taught_step_seconds(
     teaching = decisions * (TURN_SECONDS + work.teaching) / topology.processes
     if topology.layout == "cpu" or not work.teachers:  # CPUs do both
         return learning + teaching
-    return max(learning, teaching / work.teachers)
+    cores = max(1, hardware.cpus // topology.processes - 1)
+    return max(learning, teaching / min(work.teachers, cores))
 
 
 def rollout_seconds(

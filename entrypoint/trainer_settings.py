@@ -27,7 +27,6 @@ from miner.config.contract import (
     dataset_folder,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.evaluation_run import WHOLE_REPLY_TOKENS
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import Recipe, recipe, recipe_for
 from miner.config.settings import Settings
@@ -179,11 +178,6 @@ class PlannedSettings:
             named = invocation.recipe
             self.recipe: Recipe = recipe_for(parameters) if named is None else recipe(named)
             self.settings = self._with({})
-            if _graded_as_goofspiel(self.settings):
-                longest = max(WHOLE_REPLY_TOKENS, self.settings.rollout.max_reply_tokens)
-                graded = {"evaluation": {"max_reply_tokens": longest}}
-                self._job_tree = merged(self._job_tree, graded)
-                self.settings = self._with({})
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
@@ -223,8 +217,9 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             planned["evaluation"] = {"episodes": cost.episodes}
-            if not topology.memory_share:  # without vLLM there is no time for a base's words
-                planned["evaluation"]["max_reply_tokens"] = None
+            held_out, longest = self.settings.held_out_reply_tokens, cost.reply_tokens
+            if _graded_as_goofspiel(self.settings) and held_out < longest:
+                planned["evaluation"]["max_reply_tokens"] = longest
             if "every_steps" not in self._by_hand.get("evaluation", {}):
                 planned["evaluation"] |= {
                     "every_steps": cost.every_steps,

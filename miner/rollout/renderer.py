@@ -96,7 +96,7 @@ class ChatRenderer:
         self._reply_end = self._end_in(probe, ends)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies are made anew: two threads must not use one tokenizer at once."""
+        """Copies are built again: two threads must not use one tokenizer at once."""
         made = partial(ChatRenderer, plain_tools=self._plain_tools)
         return made, (self._tokenizer, self._ends)
 

@@ -67,11 +67,12 @@ class WarmStart:
         self._eos = renderer.eos_token_id
         self._ranks = ranks
         self._data = data
-        play = source.wording, source.counter, source.family
-        teachers = [
-            Teachers(settings, ranks.rank, ranks.count, deepcopy(renderer), *play)
-            for _ in range(max(1, self._wanted.processes))
-        ]
+
+        def teachers_of() -> Teachers:
+            own = deepcopy(renderer), source.wording, deepcopy(source.counter), source.family
+            return Teachers(settings, ranks.rank, ranks.count, *own)
+
+        teachers = [teachers_of() for _ in range(max(1, self._wanted.processes))]
         self._count, self._drawn = teachers[0].count, teachers[0].drawn
         self._workers = [*map(TeacherProcess, teachers)] if self._wanted.processes else teachers
         self._locks = [Lock() for _ in self._workers]
@@ -91,6 +92,7 @@ class WarmStart:
             step = trainer.state.global_step
             used = self._ranks.broadcast(fraction(step))
             if used >= self._wanted.share < 1.0:
+                self._end()
                 return rollout(prompts, trainer)
             rows = self.rows(step, every=trainer.takes_trees)
             if self._ranks.most(not rows):  # all ranks play, or none
@@ -109,6 +111,11 @@ class WarmStart:
         wanted = range(step, step + len(self._workers))
         self._ahead = {each: self._ahead.get(each) or self._begun(each) for each in wanted}
         return self._ahead[step]
+
+    def _end(self) -> None:
+        for worker in self._workers:
+            if isinstance(worker, TeacherProcess):
+                worker.end()
 
     def _begun(self, step: int) -> Future[list[EncodedDemonstration]]:
         made: Future[list[EncodedDemonstration]] = Future()
@@ -135,6 +142,7 @@ class WarmStart:
             made = self.prepare(step).result(MOST_SECONDS)
         except TimeoutError:
             self._late = True
+            self._end()
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
             return []
         self.prepare(step + 1)

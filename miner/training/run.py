@@ -87,7 +87,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     base, output = checked_paths(settings)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    # threads compute teachers' moves and games: by default each wait of this one takes 5 ms more
+    # threads compute games, and teachers' moves without processes: by default each wait of this one
+    # takes 5 ms more
     sys.setswitchinterval(SWITCH_SECONDS)
     silence_harmless_warnings()
     stop = StopRequest()

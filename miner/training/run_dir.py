@@ -44,6 +44,7 @@ MAY_DIFFER: dict[str, Any] = {
     "checkpoint": True,
     "model": {"gradient_checkpointing"},
     "environment": {"servers", "channel"},
+    "demonstrations": {"processes"},
     "evaluation": {"time_share"},
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {

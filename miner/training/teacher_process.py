@@ -1,4 +1,4 @@
-"""Teachers in a process of their own, which makes the demonstrations of step after step.
+"""Teachers in a separate process, which makes the demonstrations of step after step.
 
 In a thread, Python's lock would have the trainer wait for them: on a GPU they take longer than all
 else in a step of a small model. A process that cannot be started, or ends, leaves its steps to the
@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import traceback
+from contextlib import suppress
 from subprocess import PIPE, Popen
 from typing import IO
 
@@ -21,6 +22,9 @@ from miner.heavy_imports import quiet_libraries
 from miner.training.teachers import EncodedDemonstration, Teachers
 
 logger = logging.getLogger(__name__)
+
+LOST = (OSError, EOFError, ValueError, TypeError, AttributeError, pickle.PickleError)
+"""Of a process that ends, or ended, and of teachers that cannot be pickled."""
 
 
 class TeacherProcess:
@@ -36,10 +40,23 @@ class TeacherProcess:
         if not self._lost:
             try:
                 return self._asked(step)
-            except (OSError, EOFError, pickle.PickleError, TypeError, AttributeError) as error:
-                self._lost = True
+            except LOST as error:
+                self._kill()
                 logger.warning("no process of teachers, which play in a thread: %r", error)
         return self._teachers.made(step)
+
+    def end(self) -> None:
+        """Let the process end with what it is making: it holds hundreds of megabytes."""
+        self._lost = True
+        if self._process is not None and self._process.stdin:
+            self._process.stdin.close()
+
+    def _kill(self) -> None:
+        self._lost = True
+        if self._process is not None:
+            self._process.kill()
+            with suppress(OSError, ValueError):  # what it was to be sent
+                self._process.communicate()
 
     def _asked(self, step: int) -> list[EncodedDemonstration]:
         process = self._process
@@ -65,12 +82,13 @@ class TeacherProcess:
 
 
 def answer_steps(steps: IO[bytes], answers: IO[bytes]) -> None:
-    """Make what is asked for until the input ends."""
-    teachers: Teachers = pickle.load(steps)
+    """Make what is asked for until the input ends, also within the teachers themselves."""
+    teachers: Teachers | None = None
     while True:
         try:
+            teachers = teachers or pickle.load(steps)
             step: int = pickle.load(steps)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):
             return
         answer: list[EncodedDemonstration] | Exception
         try:
@@ -84,13 +102,16 @@ def answer_steps(steps: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Answer on what was standard output, where a teacher's prints would be in the way."""
+    """Answer what came over standard input and output, from which teachers cannot read and to
+    which they cannot print."""
     quiet_libraries()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    steps = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     try:
-        answer_steps(sys.stdin.buffer, answers)
+        answer_steps(steps, answers)
     except BrokenPipeError:  # the trainer ended meanwhile
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Teachers' decisions of a step in token ids. Nothing here imports torch."""
+"""Teachers' decisions of a step in token ids."""
 
 import logging
 import math

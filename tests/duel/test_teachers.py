@@ -258,7 +258,7 @@ def test_certain_bids_are_called_and_true_ones_are_not() -> None:
 def test_threads_that_ask_at_once_have_liars_dice_solved_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The teachers' thread and the event loop of games do."""
+    """A thread of teachers and the event loop of games do."""
     solving = list[int]()
     both = Barrier(2)
 

@@ -213,6 +213,8 @@ def test_a_step_waits_for_processes_of_teachers_only_where_they_are_slower() -> 
     assert seconds(2) == pytest.approx(of_teachers / 2)
     assert seconds(0) == pytest.approx(of_teachers + seconds(16))
     assert 0 < seconds(16) == seconds(8) < of_teachers / 4
+    hardware = replace(hardware, cpus=2)
+    assert seconds(2) == pytest.approx(of_teachers), "one core is the trainer's"
 
 
 def test_short_contexts_hold_short_episodes() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -181,17 +182,19 @@ def test_servers_play_an_evaluation_at_once_though_a_step_has_fewer_games() -> N
     [
         ((), {}, 256),
         (("rollout.max_reply_tokens=400",), {}, 400),
-        ((), {"environments": ("othello",)}, None),
-        ((), {"duels": True}, None),
-        (("environment.channel=own", "reward.credit=episode"), {}, None),
+        (("evaluation.max_reply_tokens=40",), {}, 40),
+        ((), {"environments": ("othello",)}, 16),
+        ((), {"duels": True}, 512),
+        (("environment.channel=own", "reward.credit=episode"), {}, 16),
+        ((), {"shape": MODELS["14B"]}, 32),
     ],
-    ids=["goofspiel", "longer by hand", "no room for whole replies", "duels", "an own class"],
+    ids=["goofspiel", "longer", "by hand", "othello has no room", "duels", "an own class", "slow"],
 )
 def test_held_out_games_of_the_servers_goofspiel_have_whole_replies(
-    words: tuple[str, ...], fields: dict[str, object], longest: int | None
+    words: tuple[str, ...], fields: dict[str, Any], longest: int
 ) -> None:
-    settings = planned(*words, inventory="1xH100-80GB", shape=MODELS["3B"], **fields)[0]
-    assert settings.evaluation.max_reply_tokens == longest
+    job: dict[str, Any] = {"shape": MODELS["3B"], "inventory": "1xH100-80GB", **fields}
+    assert planned(*words, **job)[0].held_out_reply_tokens == longest
 
 
 def test_a_game_without_a_critic_gets_credit_by_episode() -> None:

@@ -75,10 +75,18 @@ def test_the_channel_may_change_among_those_that_play_the_same_games(tmp_path):
             prepare_run_dir(settings(tmp_path, *now))
 
 
-@pytest.mark.parametrize("other", ["micro_batch_tokens=8192", "most_halvings=1", "max_steps=900"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "optimizer.micro_batch_tokens=8192",
+        "optimizer.most_halvings=1",
+        "optimizer.max_steps=900",
+        "demonstrations.processes=0",
+    ],
+)
 def test_memory_going_back_and_length_may_be_bounded_in_another_way_on_resume(other, tmp_path):
     begin(tmp_path)
-    prepare_run_dir(settings(tmp_path, f"optimizer.{other}"))
+    prepare_run_dir(settings(tmp_path, other))
 
 
 def test_other_settings_are_refused_and_named(tmp_path):

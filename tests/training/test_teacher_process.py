@@ -1,22 +1,28 @@
 """Teachers in a process: the same demonstrations, whatever becomes of the process."""
 
 import os
+import pickle
 import signal
+import sys
 import textwrap
 import threading
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
+from miner.duel.channel.tasks import duel_task
 from miner.duel.memory import WordCounter
 from miner.duel.wording import own_wording
 from miner.rollout.renderer import ChatRenderer
+from miner.training.episodes import encode_task
 from miner.training.teacher_process import TeacherProcess
 from miner.training.teachers import Teachers
 from tests.builders import build_tokenizer
-from tests.training.test_demonstrations import _settings, _warm_start
+from tests.conftest import REPOSITORY
+from tests.training.test_demonstrations import GamePlayed, _at, _played, _settings, _warm_start
 
 
 def teachers(settings: Settings | None = None) -> Teachers:
@@ -43,16 +49,46 @@ def test_a_process_that_is_killed_leaves_its_steps_to_the_thread(
     process = TeacherProcess(teachers())
     assert process.made(0)
     assert process._process
-    os.kill(process._process.pid, signal.SIGKILL)
+    killed = process._process
+    os.kill(killed.pid, signal.SIGKILL)
     assert [process.made(step) for step in (1, 2)] == [teachers().made(step) for step in (1, 2)]
     (line,) = caplog.messages
     assert "play in a thread" in line
+    assert killed.returncode == -signal.SIGKILL, "no zombie stays"
 
 
 def test_what_a_process_cannot_be_given_is_played_in_the_thread() -> None:
     made = teachers()
     made._given = (*made._given[:2], threading.Lock())  # as a tokenizer that cannot be pickled
-    assert TeacherProcess(made).made(1) == teachers().made(1)
+    process = TeacherProcess(made)
+    assert process.made(1) == teachers().made(1)
+    assert process._process
+    assert process._process.returncode is not None, "it waits for nothing"
+
+
+def test_a_process_ends_quietly_where_the_trainer_ended_before_it_was_given_anything(
+    tmp_path: Path,
+) -> None:
+    given = tmp_path / "given"
+    given.write_bytes(pickle.dumps(teachers())[:-10])
+    for path in (given, Path(os.devnull)):
+        with path.open("rb") as steps:
+            program = [sys.executable, "-m", "miner.training.teacher_process"]
+            ended = run(program, stdin=steps, capture_output=True, cwd=REPOSITORY, check=True)
+        assert (ended.stdout, ended.stderr) == (b"", b"")
+
+
+def test_processes_end_where_own_games_begin() -> None:
+    warm = _warm_start(_settings("demonstrations.processes=1"))
+    assert warm.rows(0)
+    (worker,) = warm._workers
+    assert isinstance(worker, TeacherProcess)
+    assert worker._process
+    with pytest.raises(GamePlayed):
+        _played(warm, lambda step: 0.9)(
+            [encode_task(duel_task("goofspiel", 1, 0, "random"))], _at(1)
+        )
+    assert worker._process.wait(60) == 0
 
 
 def test_it_ends_with_its_input_and_not_with_what_stops_the_trainer(
@@ -61,9 +97,9 @@ def test_it_ends_with_its_input_and_not_with_what_stops_the_trainer(
     process = running._process
     assert process
     assert os.getpgid(process.pid) == process.pid
-    assert process.stdin
-    process.stdin.close()
+    running.end()
     assert process.wait(60) == 0
+    assert running.made(1) == teachers().made(1)
 
 
 def test_a_users_teacher_may_print_and_its_mistake_ends_the_run(
@@ -71,8 +107,10 @@ def test_a_users_teacher_may_print_and_its_mistake_ends_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = """
+        import subprocess
+
         def teach(game, seen):
-            print("thinking")
+            print("thinking", subprocess.run(["cat"], check=True))  # reads no steps
             return {} if game == "goofspiel" else None
     """
     Path("own_teacher.py").write_text(textwrap.dedent(own))
