@@ -145,7 +145,8 @@ def _reply_tokens(
         words = tokens * work.turns
         wordy = replace(work, sampled=words, longest=words, context=work.context + words / 2)
         seconds = rollout_seconds(topology, shape, hardware, played, wordy)
-        episode = seconds * min(1.0, topology.live_episodes / played)
+        at_once = topology.live_episodes * len(topology.inference_gpus)
+        episode = seconds * min(1.0, at_once / played)
         if seconds <= WORST_OF_BASE * batch.seconds and episode <= WORST_EPISODE_SECONDS:
             return tokens
     return 0

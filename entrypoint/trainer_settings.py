@@ -217,8 +217,9 @@ class PlannedSettings:
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
             planned["evaluation"] = {"episodes": cost.episodes}
-            held_out, longest = self.settings.held_out_reply_tokens, cost.reply_tokens
-            if _graded_as_goofspiel(self.settings) and held_out < longest:
+            given, longest = self.settings.evaluation.max_reply_tokens, cost.reply_tokens
+            shorter = self.settings.rollout.max_reply_tokens < longest
+            if _graded_as_goofspiel(self.settings) and given is None and shorter:
                 planned["evaluation"]["max_reply_tokens"] = longest
             if "every_steps" not in self._by_hand.get("evaluation", {}):
                 planned["evaluation"] |= {

@@ -95,7 +95,11 @@ class WarmStart:
                 self._end()
                 return rollout(prompts, trainer)
             rows = self.rows(step, every=trainer.takes_trees)
-            if self._ranks.most(not rows):  # all ranks play, or none
+            missing = self._ranks.gather((not rows, self._late))
+            if any(late for _, late in missing):
+                self._late = True
+                self._end()
+            if any(none for none, _ in missing):  # all ranks play, or none
                 return rollout(prompts, trainer)
             rollout.latest = RolloutStats.of([])
             count = len(prompts)  # a decision's rows stay next to each other
@@ -142,7 +146,6 @@ class WarmStart:
             made = self.prepare(step).result(MOST_SECONDS)
         except TimeoutError:
             self._late = True
-            self._end()
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
             return []
         self.prepare(step + 1)

@@ -13,7 +13,6 @@ import os
 import pickle
 import sys
 import traceback
-from contextlib import suppress
 from subprocess import PIPE, Popen
 from typing import IO
 
@@ -33,30 +32,29 @@ class TeacherProcess:
     def __init__(self, teachers: Teachers) -> None:
         self._teachers = teachers
         self._process: Popen[bytes] | None = None
-        self._lost = False
+        self._lost = self._ended = False
 
     def made(self, step: int) -> list[EncodedDemonstration]:
-        """Those of a step. Raises: as `Teachers.made`."""
-        if not self._lost:
+        """Those of a step, none after `end`. Raises: as `Teachers.made`."""
+        if not (self._lost or self._ended):
             try:
                 return self._asked(step)
             except LOST as error:
+                self._lost = True
                 self._kill()
-                logger.warning("no process of teachers, which play in a thread: %r", error)
-        return self._teachers.made(step)
+                if not self._ended:
+                    logger.warning("no process of teachers, which play in a thread: %r", error)
+        return [] if self._ended else self._teachers.made(step)
 
     def end(self) -> None:
-        """Let the process end with what it is making: it holds hundreds of megabytes."""
-        self._lost = True
-        if self._process is not None and self._process.stdin:
-            self._process.stdin.close()
+        """Make no more, from any thread: the process holds hundreds of megabytes."""
+        self._ended = True
+        self._kill()
 
     def _kill(self) -> None:
-        self._lost = True
         if self._process is not None:
             self._process.kill()
-            with suppress(OSError, ValueError):  # what it was to be sent
-                self._process.communicate()
+            self._process.wait()
 
     def _asked(self, step: int) -> list[EncodedDemonstration]:
         process = self._process
@@ -69,6 +67,8 @@ class TeacherProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 process_group=0,  # it ends with its input, not with what stops the trainer
             )
+        if self._ended:  # while it was started
+            process.kill()
         assert process.stdin
         assert process.stdout
         for given in (*first, step):

@@ -187,8 +187,9 @@ def test_servers_play_an_evaluation_at_once_though_a_step_has_fewer_games() -> N
         ((), {"duels": True}, 512),
         (("environment.channel=own", "reward.credit=episode"), {}, 16),
         ((), {"shape": MODELS["14B"]}, 32),
+        ((), {"shape": MODELS["7B"], "inventory": "2xH100-80GB"}, 128),
     ],
-    ids=["goofspiel", "longer", "by hand", "othello has no room", "duels", "an own class", "slow"],
+    ids=["goofspiel", "longer", "by hand", "othello", "duels", "own class", "slow", "two"],
 )
 def test_held_out_games_of_the_servers_goofspiel_have_whole_replies(
     words: tuple[str, ...], fields: dict[str, Any], longest: int

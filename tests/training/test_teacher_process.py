@@ -17,6 +17,7 @@ from miner.duel.channel.tasks import duel_task
 from miner.duel.memory import WordCounter
 from miner.duel.wording import own_wording
 from miner.rollout.renderer import ChatRenderer
+from miner.training import demonstrations
 from miner.training.episodes import encode_task
 from miner.training.teacher_process import TeacherProcess
 from miner.training.teachers import Teachers
@@ -88,7 +89,17 @@ def test_processes_end_where_own_games_begin() -> None:
         _played(warm, lambda step: 0.9)(
             [encode_task(duel_task("goofspiel", 1, 0, "random"))], _at(1)
         )
-    assert worker._process.wait(60) == 0
+    assert worker._process.returncode == -signal.SIGKILL
+    assert worker.made(2) == []
+
+
+def test_processes_end_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.0)
+    warm = _warm_start(_settings("demonstrations.processes=1"))
+    with pytest.raises(GamePlayed):
+        _played(warm)([encode_task(duel_task("goofspiel", 1, 0, "random"))], _at(0))
+    (worker,) = warm._workers
+    assert worker.made(1) == []
 
 
 def test_it_ends_with_its_input_and_not_with_what_stops_the_trainer(
@@ -97,7 +108,8 @@ def test_it_ends_with_its_input_and_not_with_what_stops_the_trainer(
     process = running._process
     assert process
     assert os.getpgid(process.pid) == process.pid
-    running.end()
+    assert process.stdin
+    process.stdin.close()
     assert process.wait(60) == 0
     assert running.made(1) == teachers().made(1)
 
