@@ -213,6 +213,16 @@ def learner_with_adapters(tmp_path, model, *overrides):
     return learner
 
 
+def test_trained_weights_are_saved_with_a_template_that_holds_a_game(tmp_path):
+    base, out = save_base(tmp_path / "base"), tmp_path / "out"
+    build_tokenizer(chat_template=None).save_pretrained(base)
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    learner = Learner(Settings.load(None, [], environ={}), base)
+    out.mkdir()
+    learner.save(out, weights_on_cpu(learner.model))
+    assert "### assistant" in (out / "chat_template.jinja").read_text()
+
+
 def test_adapters_in_the_last_layers_leave_those_below_out_of_training(tmp_path):
     base, out = tmp_path / "base", tmp_path / "out"
     learner = learner_with_adapters(tmp_path, build_qwen3(), "model.last_layers=1")
