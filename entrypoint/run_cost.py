@@ -22,7 +22,7 @@ LAST_SECONDS = 60.0  # the deadline's margin
 MOST_EVALUATIONS = 12  # of a run of few steps
 MOST_OF_BASE = 0.08  # of the time, for the base's evaluation on GPUs; more games see more
 EVALUATION_SHARE = 0.1  # of the time, for evaluations and their publications; the trainer measures
-REPLY_TOKENS = (WHOLE_REPLY_TOKENS, 128, 64, 32)
+REPLY_LIMITS = (WHOLE_REPLY_TOKENS, 128, 64, 32)
 WORST_OF_BASE = 0.15  # of the time, if each of its replies is as long as it may be
 WORST_EPISODE_SECONDS = 60.0  # the same; retries come on top, and rollout.episode_seconds is 180
 LEAST_FOR_STEPS = 0.05  # of the time: layouts that leave less are compared by their steps alone
@@ -78,6 +78,7 @@ def run_cost(
     """
     weight_bytes = 2 * shape.parameters if weight_bytes is None else weight_bytes
     work = batch.work.within(topology.episode_tokens)
+    batch = replace(batch, work=work)
     step = step_cost(topology, shape, hardware, batch.group_size, work)
     played, evaluation = _evaluation(batch, topology, shape, hardware)
     publication = weight_bytes / PUBLISH_BYTES
@@ -122,7 +123,7 @@ def _evaluation(
 ) -> tuple[int, float]:
     """Held-out games of an evaluation and its seconds: as many games as are set, or as
     `MOST_OF_BASE` has room for and the job needs at least, where an engine holds few."""
-    played, work = batch.held_out, batch.work.within(topology.episode_tokens)
+    played, work = batch.held_out, batch.work
     if not played:
         return 0, 0.0
     seconds = rollout_seconds(topology, shape, hardware, played, work)
@@ -137,15 +138,14 @@ def _evaluation(
 def _reply_tokens(
     batch: BatchShape, topology: Topology, shape: ModelShape, hardware: Hardware, played: int
 ) -> int:
-    """The longest of `REPLY_TOKENS` that a base may fill in each reply of so many games."""
-    work = batch.work.within(topology.episode_tokens)
+    """The longest of `REPLY_LIMITS` that a base may fill in each reply of so many games."""
     if not topology.memory_share or not played:  # without vLLM there is no time for a base's words
         return 0
-    for tokens in REPLY_TOKENS:
+    work, at_once = batch.work, topology.live_episodes * len(topology.inference_gpus)
+    for tokens in REPLY_LIMITS:
         words = tokens * work.turns
         wordy = replace(work, sampled=words, longest=words, context=work.context + words / 2)
         seconds = rollout_seconds(topology, shape, hardware, played, wordy)
-        at_once = topology.live_episodes * len(topology.inference_gpus)
         episode = seconds * min(1.0, at_once / played)
         if seconds <= WORST_OF_BASE * batch.seconds and episode <= WORST_EPISODE_SECONDS:
             return tokens

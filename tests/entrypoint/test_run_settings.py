@@ -92,7 +92,7 @@ def test_the_resolved_settings_of_every_plan_are_as_reviewed(
 
 
 def take_up(settings: Settings, folder: Path) -> None:
-    """What a trainer does with its settings file up to its first scores, short of the model."""
+    """Do a trainer's work with its settings file up to its first scores, short of the model."""
     file = folder / "trainer.toml"
     file.write_text(to_toml(settings))
     assert Settings.load(file, environ={}) == settings
