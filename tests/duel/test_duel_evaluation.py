@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyspiel
 import pytest
 
 from miner.duel.channel.findings import warning_of
@@ -49,6 +50,10 @@ def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:
     assert any(move.by == "opponent" for move in replay.moves)
     played = [move for move in replay.moves if move.by in ("agent", "opponent")]
     assert len(replay.scenes) == 1 + len(played)
+    state = pyspiel.load_game("othello").new_initial_state()
+    for move in replay.moves:  # both sides' labels are those of the moves, in their order
+        state.apply_action(state.string_to_action(move.label.removeprefix("opening: ")))
+    assert state.is_terminal()
     assert {"board", "mover", "move"} <= replay.scenes[-1].keys()
     page = replay_html(replay)
     assert '"frames": [{"board"' in page, "drawn as on the league's page"

@@ -14,9 +14,11 @@ from miner.duel.match import Limits, play_match
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
 from miner.duel.players.base import PlayerError, ReplyForfeit, UnreachableError
+from miner.duel.players.catalog import make_player
 from miner.duel.players.endpoint import EndpointPlayer
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from miner.http_replies import API_KEY_VARIABLE
 from tests.duel.stand_ins import Scripted, asked, lowest_call
 
 Answer = Callable[[dict[str, Any], int], web.Response | None]
@@ -95,6 +97,25 @@ async def test_failures_are_blamed_on_whom_the_tournament_blames(
             await player.reply(asked(seed=5))
     assert (len(bodies), waits) == (requests, [1.0] * (requests - 1))
     assert "x" * 500 not in str(caught.value)
+
+
+async def test_an_endpoint_in_a_league_gets_the_key_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "a-key")
+    keys = []
+
+    async def complete(request: web.Request) -> web.Response:
+        keys.append(request.headers.get("Authorization"))
+        return _completion(("game_action", '{"action_id": 1}'))
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    async with TestServer(app) as server:
+        player = make_player(f"{server.make_url('/v1')}#m", list(GAMES))
+        await player.reply(asked(seed=5))
+        await player.close()
+    assert keys == ["Bearer a-key"]
 
 
 async def test_one_failure_is_retried() -> None:

@@ -71,6 +71,11 @@ def test_what_is_wrong_with_a_teacher_is_one_sentence(
         taught_by(str(file))("leduc_poker", Seen.of(asked("leduc_poker")))
 
 
+def test_a_teacher_that_is_not_there_is_reported_by_its_setting() -> None:
+    with pytest.raises(ConfigurationError, match="demonstrations.teacher"):
+        taught_by("no/such/file.py:teach")
+
+
 async def test_an_opponent_must_name_a_legal_action(tmp_path: Path) -> None:
     file = tmp_path / "idea.py"
     file.write_text("def play(game, seen):\n    return 99\n")

@@ -358,6 +358,21 @@ def test_gin_rummy_lays_off_nothing_that_a_meld_of_its_own_needs() -> None:
     assert teacher_of("gin_rummy").move(seen) == gin_rummy.PASS
 
 
+def test_gin_rummy_takes_the_first_upcard_if_it_helps_more_than_the_stock() -> None:
+    utils, chosen = gin_rummy._utils(), []
+    for seed in range(40):
+        table = Table(GAMES["gin_rummy"], seed)
+        seen = _seen(table, table.state.current_player())
+        hand = gin_rummy._hand(seen)
+        upcard = gin_rummy._card(seen.field("Stock size").split()[-1])
+        gain = utils.min_deadwood(hand) - gin_rummy._after_discard([*hand, upcard])
+        if gain != gin_rummy._STOCK_GAIN:
+            chosen.append(teacher_of("gin_rummy").move(seen))
+            takes = gain > gin_rummy._STOCK_GAIN
+            assert chosen[-1] == (gin_rummy.UPCARD if takes else gin_rummy.PASS)
+    assert set(chosen) == {gin_rummy.UPCARD, gin_rummy.PASS}
+
+
 def _wins(state: pyspiel.State) -> bool:
     """True if the side to move wins."""
     return any(not _wins(state.child(action)) for action in state.legal_actions())
