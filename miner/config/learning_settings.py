@@ -51,7 +51,8 @@ class RewardSettings(Section):
     most_turns: int | None = Field(
         None,
         ge=1,
-        description="Turns of an episode that are trained at most, drawn at random; empty: all. In "
+        description="Turns of an episode that are trained at most, drawn at random; empty: all, or "
+        "2 with credit = all_moves and a model that takes no trees. In "
         "duels each is a separate chat, and long games have thirty or more.",
     )
 
@@ -94,8 +95,9 @@ class DemonstrationSettings(Section):
     )
     datasets: tuple[Path, ...] = Field(
         (),
-        description="Folders of conversations (jsonl, json or parquet with `messages`), half of "
-        f"each such step's replies; not set: those of {DATASETS_VARIABLE}; []: none.",
+        description="channel = duel, share above 0: folders of conversations (jsonl, json or "
+        "parquet with `messages`), half of each such step's replies; not set: those of "
+        f"{DATASETS_VARIABLE}; []: none.",
     )
 
 

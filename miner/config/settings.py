@@ -80,7 +80,9 @@ class OutputSettings(Section):
 
 
 class EnvironmentSettings(Section):
-    name: str = Field(GOOFSPIEL, description="Game to learn.")
+    name: str = Field(
+        GOOFSPIEL, description="channel = auto, step, graded, builtin: game to learn."
+    )
     channel: Channel = Field(
         "auto",
         description="Source of episodes; auto lets the conformance probe decide among the games'. "
@@ -95,9 +97,13 @@ class EnvironmentSettings(Section):
     servers: tuple[str, ...] = Field(
         (), description=f"Environment servers; empty: taken from {SERVERS_VARIABLE}."
     )
-    opponent: Literal["random", "mcts"] = Field("random", description="Always named to the server.")
+    opponent: Literal["random", "mcts"] = Field(
+        "random", description="As name: always named to the server."
+    )
     deck_sizes: tuple[DeckSize, ...] = Field(
-        DECK_SIZES, min_length=1, description="Goofspiel: sizes trained on, equally often."
+        DECK_SIZES,
+        min_length=1,
+        description="As name: Goofspiel's sizes trained on, equally often.",
     )
     games: tuple[GameName, ...] = Field(
         GAMES,

@@ -111,10 +111,8 @@ class TaskStream(Protocol):
         """The `index`-th task of a run with this seed: a pure function of both."""
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """`count` tasks, all different, none of which `training` ever gives.
-
-        Raises: `ConfigurationError` where there are fewer.
-        """
+        """`count` tasks, or all where there are fewer; all different, none of which `training` ever
+        gives."""
 
 
 class EnvironmentSource(Protocol):

@@ -163,7 +163,7 @@ class Schedule(TrainerCallback):
         # all that came between two steps as well: checkpoints of large models take long
         step_seconds, self._step_began = now - self._step_began, now
         if self._seconds and self.elapsed + step_seconds > self._seconds:
-            control.should_training_stop = True
+            control.should_training_stop = control.should_save = True  # to continue with more time
         self.observe("step", step_seconds)
         if self._deadline is not None:
             control.should_training_stop |= self._deadline.should_stop()

@@ -31,7 +31,6 @@ class RecordedTasks:
         return EpisodeTask(NAME, task_id=index, seed=seed, opponent="none")
 
     def held_out(self, count: int, base_seed: int) -> list[EpisodeTask]:
-        """As many as there are, `count` at most."""
         held_out = self._conversations.held_out
         numbers = random.Random(base_seed).sample(held_out, min(count, len(held_out)))
         return [EpisodeTask(NAME, number, number, "none") for number in numbers]

@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_teacher_is_one_sentence(
 
 
 def test_a_teacher_that_is_not_there_is_reported_by_its_setting() -> None:
-    with pytest.raises(ConfigurationError, match="demonstrations.teacher"):
+    with pytest.raises(ConfigurationError, match=r"demonstrations\.teacher"):
         taught_by("no/such/file.py:teach")
 
 

@@ -365,6 +365,24 @@ def test_a_finished_run_is_lengthened_by_a_higher_limit_of_steps(work: Work) -> 
     assert work.checkpoint.step == 4
 
 
+def test_a_finished_run_is_lengthened_by_more_time(
+    work: Work, at_rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds a step."""
+    clock = Clock()
+    monkeypatch.setattr(training, "Schedule", partial(training.Schedule, clock=clock))
+
+    def play() -> None:
+        clock.now += 10
+
+    at_rollout |= dict.fromkeys(range(1, 20), play)
+    for seconds, steps in ((25, 2), (45, 4)):
+        work.train(f"deadline.seconds={seconds}", "checkpoint.every_steps=100")
+        assert work.steps == [*range(1, steps + 1)]
+        assert work.checkpoint is not None
+        assert work.checkpoint.step == steps
+
+
 def test_held_out_games_have_their_rhythm_and_the_channels_gate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
