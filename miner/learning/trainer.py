@@ -8,11 +8,13 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
+from peft import PeftModel
 from transformers import PreTrainedModel
 from trl import GRPOConfig
 
@@ -215,6 +217,31 @@ class EpisodeTrainer(TreeTrainer):
             step = self.state.global_step
             shutil.rmtree(checkpoint_folder(self.args, step), ignore_errors=True)
             logger.warning("step %d: no checkpoint: %s", step, error)
+
+    def _save(self, *args: Any, **kwargs: Any) -> None:
+        """The parent's, with weights by their names in memory, which alone it finds on a resume:
+        some families' files have others."""
+        model: Any = self.model
+        if isinstance(model, PeftModel):
+            super()._save(*args, **kwargs)
+            return
+        model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
+        try:
+            super()._save(*args, **kwargs)
+        finally:
+            del model.save_pretrained
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Raises: `RuntimeError` where the parent warns: the run would continue with weights of the
+        base's."""
+        lost = {*load_result.missing_keys} - {*self.model.all_tied_weights_keys}
+        if lost or load_result.unexpected_keys:
+            raise RuntimeError(
+                f"the checkpoint is not of this model: {len(lost)} weights are missing in it and "
+                f"{len(load_result.unexpected_keys)} unknown, such as "
+                f"{min(lost | {*load_result.unexpected_keys})}"
+            )
+        self.model.tie_weights()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""

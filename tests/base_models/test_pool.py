@@ -22,7 +22,7 @@ from miner.duel.tools import move_call, offered_tools, shaped
 from miner.duel.turn import MAX_TOKENS
 from miner.inference.merged_weights import weights_on_cpu
 from miner.learning.forest import Row, grow, single
-from miner.learning.learner import Learner, with_adapters
+from miner.learning.learner import Learner, with_adapters, write_checkpoint_model
 from miner.learning.tree_forward import let_take_trees, score
 from miner.model_class import outside_text
 from miner.publishing.publisher import PublishedScore, Publisher
@@ -31,6 +31,7 @@ from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder
 from tests.base_models.pool import POOL, PoolBase, make_folder
 from tests.duel.stand_ins import asked
+from tests.learning.test_trainer import make_trainer
 
 pytestmark = pytest.mark.long
 
@@ -106,6 +107,28 @@ def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Pat
     assert served.chat.changes == ()
     loss = served.model(input_ids=ids, labels=labels).loss.item()
     assert loss == pytest.approx(learner.model(input_ids=ids, labels=labels).loss.item(), rel=1e-3)
+
+
+def test_a_checkpoint_brings_every_weight_back(made: Made, tmp_path: Path) -> None:
+    learner = Learner(Settings.load(None, [], environ={}), made.folder)
+    trainer = make_trainer(tmp_path, model=learner.model)
+    checkpoint, written = tmp_path / "checkpoint-1", tmp_path / "written"
+    with torch.no_grad():
+        for parameter in learner.model.parameters():
+            parameter.add_(1.0)
+    expected = weights_on_cpu(learner.model)
+    trainer._save(str(checkpoint))
+    with torch.no_grad():
+        for parameter in learner.model.parameters():
+            parameter.zero_()
+    trainer._load_from_checkpoint(str(checkpoint))
+    for name, weight in weights_on_cpu(learner.model).items():
+        torch.testing.assert_close(weight, expected[name], msg=name)
+    written.mkdir()
+    write_checkpoint_model(made.folder, checkpoint, written)
+    again = weights_on_cpu(load_model_folder(written, torch.float32).model)
+    for name, weight in again.items():
+        torch.testing.assert_close(weight, expected[name], atol=0, rtol=1e-2, msg=name)
 
 
 def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:

@@ -25,6 +25,7 @@ from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
+from miner.training import revert
 from miner.training import run as training
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.revert import BestWeights, RevertToBest
@@ -195,6 +196,17 @@ def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
     assert said.count("step 2: its weights are not kept to return to, which needs") == 1
     assert "0 MB are free" in said
     assert work.checkpoint is None
+
+
+def test_best_weights_that_a_disk_refuses_are_left_out_with_its_reason(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(revert, "save_file", refuse)
+    train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=3")
+    assert "not kept to return to, no space left on device" in work.said.getvalue()
 
 
 @pytest.mark.parametrize(
