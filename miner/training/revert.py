@@ -116,6 +116,8 @@ class RevertToBest(TrainerCallback):
         else:
             self._trainer.halve_to(halvings)
             self._written = record["step"]
+            if not state.global_step:  # a new beginning: what is saved from here on was not put back
+                self._write(0)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -125,6 +127,7 @@ class RevertToBest(TrainerCallback):
         due = rose or (
             fall is not None
             and self._trainer.halvings < self._most
+            and self._holds_highest()
             and not (self._targets and self._would_lose(state.log_history))
         )
         # weights are kept and put back for what the next evaluation finds
@@ -150,6 +153,12 @@ class RevertToBest(TrainerCallback):
             f"to the weights of step {before}, learning rate halved ({self._trainer.halvings} "
             f"of {self._most} times at most)"
         )
+
+    def _holds_highest(self) -> bool:
+        """Return whether the weights to go back to are those of the highest score. A disk may have
+        had no room for them, and a run that lost them begins again below it."""
+        kept = self._best.kept()
+        return (kept.step if kept else 0) == self._held_out.highest.step
 
     def _would_lose(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether the weights to go back to were farther from the targets than the last

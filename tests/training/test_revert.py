@@ -185,14 +185,41 @@ def test_halvings_outlive_a_restart_without_a_checkpoint(
     assert rates(work) == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25])
 
 
+def test_a_run_that_lost_its_best_weights_is_not_thrown_back_to_the_base(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins again far below the highest score, and is expected to."""
+    train(work, monkeypatch, [BASE, BEST, LOW], "optimizer.max_steps=3")
+    shutil.rmtree(work.run_dir / "checkpoints")
+    (work.run_dir / "best-weights.safetensors").unlink()
+    train(work, monkeypatch, [LOW, LOW, LOW], "optimizer.max_steps=5")
+    assert rates(work) == pytest.approx([1] * 5)
+    assert "learning rate halved" not in work.said.getvalue()
+
+
+def test_a_second_restart_keeps_what_was_learned_after_the_first(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step at which the first life went back means nothing in the second."""
+    every = "checkpoint.every_steps=1"
+    train(work, monkeypatch, [BASE, LOW, LOW], "optimizer.max_steps=3", every)
+    shutil.rmtree(work.run_dir / "checkpoints")
+    train(work, monkeypatch, [LOW], "optimizer.max_steps=1", every)
+    seen = train(work, monkeypatch, [LOW], "optimizer.max_steps=2", every)
+    assert min(seen.weights) == 2
+    assert not zero(seen.moments[2])
+    assert "kept before a restart" not in work.said.getvalue()
+
+
 def test_best_weights_that_do_not_fit_are_left_out_with_one_line(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = SimpleNamespace(disk_usage=lambda folder: SimpleNamespace(free=1000))
     monkeypatch.setattr(checkpoints, "shutil", full)
     seen = train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=5")
-    assert same(seen.weights[5], seen.weights[1])
+    assert not same(seen.weights[5], seen.weights[1]), "the base was not the best"
     said = work.said.getvalue()
+    assert "learning rate halved" not in said
     assert said.count("step 2: its weights are not kept to return to, which needs") == 1
     assert "0 MB are free" in said
     assert work.checkpoint is None
@@ -205,7 +232,7 @@ def test_best_weights_that_a_disk_refuses_are_left_out_with_its_reason(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(revert, "save_file", refuse)
-    train(work, monkeypatch, [BASE, BEST, LOW, LOW], "optimizer.max_steps=3")
+    train(work, monkeypatch, [BASE, BEST, LOW], "optimizer.max_steps=3")
     assert "not kept to return to, no space left on device" in work.said.getvalue()
 
 
