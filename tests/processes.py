@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -93,6 +94,11 @@ class Forked:
         assert pid is not None
         return pid
 
+    @property
+    def sentinel(self) -> Any:
+        """Ready once it has ended."""
+        return self._process.sentinel
+
     def send_signal(self, number: int) -> None:
         """As os.kill."""
         os.kill(self.pid, number)
@@ -138,8 +144,11 @@ def run_ranks(
         for rank in range(count)
     ]
     try:
-        for rank in ranks:
-            assert rank.returncode == 0, rank.stdout + rank.stderr
+        running = {rank.sentinel: rank for rank in ranks}
+        while running:  # one that fails, whichever it is, leaves the others waiting for it
+            for ended in wait([*running]):
+                rank = running.pop(ended)
+                assert rank.returncode == 0, rank.stdout + rank.stderr
     finally:
         for rank in ranks:
             rank.kill()

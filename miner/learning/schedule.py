@@ -155,6 +155,7 @@ class Schedule(TrainerCallback):
     ) -> None:
         self._step_began = self._busy()
         self._began = self.elapsed, state.global_step
+        control.should_training_stop = self.training_left() <= 0
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -163,10 +164,12 @@ class Schedule(TrainerCallback):
         # all that came between two steps as well: checkpoints of large models take long
         step_seconds, self._step_began = now - self._step_began, now
         if self._seconds and self.elapsed + step_seconds > self._seconds:
-            control.should_training_stop = control.should_save = True  # to continue with more time
+            control.should_training_stop = True
         self.observe("step", step_seconds)
         if self._deadline is not None:
             control.should_training_stop |= self._deadline.should_stop()
+        # to continue with more time, or if the last evaluation is killed
+        control.should_save |= control.should_training_stop
 
     def _busy(self) -> float:
         return self._clock() - self._idle()

@@ -13,6 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE, write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
@@ -128,7 +129,8 @@ class HeldOut(TrainerCallback):
     def start(self) -> None:
         """Evaluate the base model, unless an earlier process of this run did.
 
-        Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it.
+        Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it;
+            `ConfigurationError` if most were too long, as they will be again.
         """
         if self._best is None:
             began = self._clock()
@@ -136,10 +138,14 @@ class HeldOut(TrainerCallback):
             base = _evaluated(0, result)
             lost = [episode for episode in result.episodes if episode.score is None]
             if 2 * len(lost) > len(base.scores):
-                raise InfrastructureError(
+                message = (
                     f"{len(lost)} of the base model's {len(base.scores)} held-out episodes were "
-                    f"lost (the first: {lost[0].message}): check the environment servers, "
-                    "rollout.episode_seconds and rollout.max_episode_tokens"
+                    f"lost (the first: {lost[0].message}): "
+                )
+                if 2 * sum(each.failure == "too_long" for each in lost) > len(lost):
+                    raise ConfigurationError(f"{message}lower evaluation.max_reply_tokens")
+                raise InfrastructureError(
+                    f"{message}check the environment servers and rollout.episode_seconds"
                 )
             self._best = BestModel(base)
             self._record(result, 0, published=True)

@@ -116,7 +116,7 @@ class RevertToBest(TrainerCallback):
         else:
             self._trainer.halve_to(halvings)
             self._written = record["step"]
-            if not state.global_step:  # a new beginning: what is saved from here on was not put back
+            if not state.global_step:  # begun anew: nothing is put back before what it saves
                 self._write(0)
 
     def on_step_end(

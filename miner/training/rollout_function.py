@@ -100,8 +100,9 @@ class RolloutFunction:
             turn_rewards, turn_advantages (by a function of the user's), episode (what is recorded
             of it), by_policy (see `AllMoves`), and lists for each of the episode's rows: turn_ids,
             weights and entropies.
-        Raises: `RolloutFailedError` if every episode was lost, `RolloutStopped` if episodes were
-            aborted, `ConfigurationError` if one was lost to it: the others alone are a biased
+        Raises: `RolloutFailedError` if every episode was lost, the last one to a server, and
+            RuntimeError if to something here, for which no wait helps; `RolloutStopped` if episodes
+            were aborted, `ConfigurationError` if one was lost to it: the others alone are a biased
             step; on all ranks.
         """
         groups = [
@@ -118,8 +119,10 @@ class RolloutFunction:
         self.latest = RolloutStats.merged([each for each, *_ in played])
         if self.ranks.most(sum(not isinstance(o, LostEpisode) for o in outcomes)) == 0:
             error = next(each.error for each in outcomes[::-1] if isinstance(each, LostEpisode))
-            advice = "; check the environment servers" * isinstance(error, EnvironmentFault)
-            raise RolloutFailedError(
+            theirs = isinstance(error, EnvironmentFault)
+            advice = "; check the environment servers" * theirs
+            failure = RolloutFailedError if theirs else RuntimeError
+            raise failure(
                 f"all {len(outcomes) * self.ranks.count} episodes of a step were lost, the last "
                 f"one to: {error}{advice}"
             )

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.distributed.ranks import Ranks
+from miner.rollout.episode import RolloutStopped
 
 
 class StopRequest(TrainerCallback):
@@ -47,6 +48,16 @@ class StopConsensus(TrainerCallback):
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
+        self._begun = False
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Raises: `RolloutStopped` where training is to end before this process's first step, which
+        transformers would learn all the same."""
+        if not self._begun and any(self._ranks.gather(control.should_training_stop)):
+            raise RolloutStopped
+        self._begun = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

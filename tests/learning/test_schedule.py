@@ -18,6 +18,7 @@ def step(schedule: Schedule, clock: Clock, seconds: float, tmp_path) -> bool:
     schedule.on_train_begin(args, state, control)
     clock.now += seconds
     schedule.on_step_end(args, state, control)
+    assert control.should_save == control.should_training_stop, "what was learned is kept"
     return control.should_training_stop
 
 

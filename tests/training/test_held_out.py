@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from miner.config.errors import ConfigurationError
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
@@ -235,6 +236,19 @@ def test_a_base_that_could_not_be_evaluated_is_not_a_yardstick(tmp_path):
     with pytest.raises(InfrastructureError, match=r"25 of the base model's 40 .* server 0 is gone"):
         world.held_out.start()
     assert not (tmp_path / "best.json").exists()
+
+
+def test_a_base_whose_games_are_too_long_is_no_servers_fault(tmp_path):
+    """Else the orchestrator would wait for them, and have the same games played again."""
+    world = World(tmp_path, BASE)
+    [evaluation] = world.evaluations
+    lost = {"score": None, "failure": "too_long", "message": "a prompt of 4,200 tokens"}
+    episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:25]]
+    world.evaluations[0] = evaluation.model_copy(
+        update={"episodes": (*episodes, *evaluation.episodes[25:])}
+    )
+    with pytest.raises(ConfigurationError, match=r"25 .* a prompt of 4,200 .*max_reply_tokens"):
+        world.held_out.start()
 
 
 def test_the_same_step_is_evaluated_once(tmp_path):
