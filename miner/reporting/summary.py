@@ -1,5 +1,6 @@
 """Summary of a run in sentences and numbers: subject, gain over the base, progress, cost."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -79,9 +80,20 @@ def token_rate(steps: Sequence[StepRecord]) -> float:
 
 
 def held_out_curve(run: Run) -> list[EvaluationRecord]:
-    """The held-out evaluations along the way; an evaluation repeated at a step counts once."""
-    held_out = [record for record in run.evaluations if record.split == "held_out"]
-    return list({record.step: record for record in held_out if record.step is not None}.values())
+    """The held-out evaluations along the way, in order of time: the last one is the newest.
+
+    A process that continues from a checkpoint repeats the steps after it, so that earlier records
+    of them go, except the published model's."""
+    kept: list[EvaluationRecord] = []
+    repeated = math.inf
+    for record in reversed(run.evaluations):
+        if record.split != "held_out" or record.step is None:
+            continue
+        stays = record.published and not any(later.published for later in kept)
+        if record.step < repeated or stays:
+            kept.append(record)
+        repeated = min(repeated, record.step)
+    return kept[::-1]
 
 
 def trained_sizes(run: Run) -> Sequence[int]:

@@ -224,10 +224,10 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
         published = [r for r in held_out if r.published][-1:]
         shown = {"base": held_out[0], "published model": (published or held_out)[0]}
         shown["newest checkpoint"] = held_out[-1]
-        seen: set[int | None] = set()
+        seen: list[EvaluationRecord] = []
         for label, record in shown.items():
-            if record.step not in seen:
-                seen.add(record.step)
+            if record not in seen:
+                seen.append(record)
                 facts.append(_score_fact(f"{label}, score", record))
     if run.steps:
         last, recent = run.steps[-1], run.steps[-_RECENT:]
