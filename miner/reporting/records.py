@@ -134,6 +134,7 @@ class EvaluationRecord(Record):
         opponents: all that were met.
         sizes: cards and boards of duels that were asked for, of those that their games have.
         published: true if these weights became the published model.
+        withheld: reason why weights that are better did not, as far as it is recorded.
     """
 
     name: str
@@ -157,6 +158,7 @@ class EvaluationRecord(Record):
     opponents: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     published: bool = False
+    withheld: str = ""
 
     @classmethod
     def of(

@@ -48,23 +48,26 @@ def subject(run: Run) -> str:
 
 
 def verdict(run: Run) -> str:
-    """Sentence on whether a better model than the base was published, and how certain that is."""
+    """Sentence on a better model than the base, its publication, and how certain that is."""
     held_out = [record for record in held_out_curve(run) if record.score]
     if not held_out:
         return "Not known yet whether it learns: no held-out episodes were played so far."
     if len(held_out) == 1:
         return "Not known yet whether it learns: of held-out episodes only the base has played."
-    published = [record for record in held_out if record.published][-1:] or held_out[:1]
-    gain, count = published[0].difference, len(held_out) - 1
-    if gain is None:
+    count = len(held_out) - 1
+    gains = [(record.difference, record) for record in held_out if record.difference]
+    published = [pair for pair in gains if pair[1].published]
+    better = published or [pair for pair in gains if pair[0].low > 0 or pair[1].withheld]
+    if not better:
         return (
             f"No better than its base so far: none of {count} checkpoint(s) was clearly better on "
             "held-out episodes, and the base stays published."
         )
-    found = (
-        f"{gain.signed} on the same {gain.n} held-out episodes (95% interval), published at step "
-        f"{published[0].step}"
-    )
+    gain, record = better[-1]
+    fate = f"published at step {record.step}"
+    if not record.published:
+        fate = f"but not {fate}" + f" ({record.withheld})" * bool(record.withheld)
+    found = f"{gain.signed} on the same {gain.n} held-out episodes (95% interval), {fate}"
     widened = NormalDist().inv_cdf(1 - 0.025 / count) / NormalDist().inv_cdf(0.975)
     if gain.mean > widened * (gain.mean - gain.low):  # Bonferroni
         return f"Better than its base: {found}. More than chance, even for the best of {count}."

@@ -167,9 +167,10 @@ class HeldOut(TrainerCallback):
         result = self._latest if again and self._latest else self._measured()
         self._latest = result
         candidate = _evaluated(step, result)
-        self._better = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
+        passed = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
         self._lead = _difference(candidate, self._best.highest)
-        self._better = self._better and self._published(candidate, last)
+        failure = self._publication_failure(candidate, last) if passed else ""
+        self._better = passed and not failure
         if self._better:
             self._best.accept(candidate)
             self._store()
@@ -178,6 +179,7 @@ class HeldOut(TrainerCallback):
             step,
             published=self._better,
             difference=_difference(candidate, self._best.base),
+            withheld=failure or _undecided_in(self._undecided),
         )
         self._ended(began)
 
@@ -196,18 +198,13 @@ class HeldOut(TrainerCallback):
         if due and self._ranks.broadcast(self._in_time()):
             self.consider(step)
 
-    def _published(self, candidate: Evaluated, last: bool) -> bool:
-        """Publish the current weights. A disk that refuses them costs no training: the model before
-        stays, and the next candidate may be written."""
+    def _publication_failure(self, candidate: Evaluated, last: bool) -> str:
+        """Publish the current weights; "" or the failure. A disk that refuses them costs no
+        training: the model before stays, and the next candidate may be written."""
         played = sum(score is not None for score in candidate.scores)
         score = PublishedScore(candidate.step, candidate.mean, played)
         with self._schedule.measured("publication"):
-            failure = self._publish(score, last)
-        if failure:
-            self._note(
-                f"step {candidate.step} is not published, the published model stays: {failure}"
-            )
-        return not failure
+            return self._publish(score, last)
 
     def _measured(self) -> EvaluationResult:
         with self._schedule.measured("evaluation"):
@@ -250,6 +247,7 @@ class HeldOut(TrainerCallback):
         *,
         published: bool,
         difference: Estimate | None = None,
+        withheld: str = "",
     ) -> None:
         if not self._ranks.leads:
             return
@@ -259,16 +257,17 @@ class HeldOut(TrainerCallback):
             time=time.time(),
             name="base" if step == 0 else CHECKPOINT,
             step=step,
-        ).model_copy(update={"published": published, "difference": difference})
+        )
+        found = {"published": published, "difference": difference, "withheld": withheld}
+        record = record.model_copy(update=found)
         self._run.evaluations.append(record)
         for number, replay in enumerate(self._replays(result), start=1):
             self._run.add_replay(f"held-out-{number}", replay)
         if long := result.failures().get("too_long", 0):
             self._note(f"{long} held-out games not counted: {result.first_message('too_long')}")
         fate = "published" if published else "kept the published one"
-        if self._undecided:
-            fate += f", the gate being undecided in {', '.join(self._undecided)}"
-        self._note(f"step {step}: held-out score {record.score} greedy, {fate}")
+        reason = f": {withheld}" if withheld else ""
+        self._note(f"step {step}: held-out score {record.score} greedy, {fate}{reason}")
 
     def _restore(self) -> BestModel | None:
         try:
@@ -296,6 +295,12 @@ def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:
     ]
     shared = len(played[0].keys() & played[1].keys())
     return paired_difference(*played) if 2 * shared >= len(first.scores) and shared else None
+
+
+def _undecided_in(games: Sequence[str]) -> str:
+    """Reason to publish nothing; "" if the gate is undecided in none."""
+    names = ", ".join(name.rpartition(":")[2].replace("_", " ") for name in games)
+    return f"the gate was undecided in {names}" if games else ""
 
 
 def _evaluated(step: int, result: EvaluationResult) -> Evaluated:

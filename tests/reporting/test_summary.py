@@ -58,3 +58,41 @@ def test_what_a_resumed_run_evaluates_hides_no_published_model(
     assert f"published at step {published[0]}" in view.verdict
     [arrow] = learning_curve([], held_out_curve(run.read())).axes[0].texts[:1]
     assert arrow.xy == published  # type: ignore[attr-defined]  # of annotations
+
+
+GAIN = Estimate(0.573, 0.45, 0.69, 64)
+
+
+@pytest.mark.parametrize(
+    ("gain", "withheld", "verdict"),
+    [
+        (GAIN, "the gate was undecided in goofspiel",
+         "Better than its base: +0.573 [+0.450, +0.690] on the same 64 held-out episodes (95% "
+         "interval), but not published at step 10 (the gate was undecided in goofspiel). More "),
+        (GAIN, "", "Better than its base: +0.573 [+0.450, +0.690] on the same 64 held-out episodes "
+         "(95% interval), but not published at step 10. More than chance"),
+        (Estimate(0.1, -0.02, 0.22, 64), "no space left", "Perhaps better than its base: +0.100"),
+        (Estimate(0.1, -0.02, 0.22, 64), "", "No better than its base so far: none of 1"),
+    ],
+)  # fmt: skip
+def test_a_better_model_that_was_not_published_is_reported(
+    tmp_path: Path, gain: Estimate, withheld: str, verdict: str
+) -> None:
+    run = evaluated(tmp_path, (0, 0.3, True))
+    run.evaluations.append(
+        evaluation("checkpoint", 0.8, step=10, split="held_out", difference=gain, withheld=withheld)
+    )
+    assert live(tmp_path).view().verdict.startswith(verdict)
+
+
+def test_what_is_published_comes_before_what_was_withheld(tmp_path: Path) -> None:
+    evaluated(tmp_path, (0, 0.3, True), (10, 0.5, True), (20, 0.9, False))
+    assert "+0.200 [+0.100, +0.300]" in live(tmp_path).view().verdict
+
+
+def test_records_that_name_no_reason_are_read(tmp_path: Path) -> None:
+    run = evaluated(tmp_path, (0, 0.3, True))
+    older = run.evaluations.path.read_text().replace(',"withheld":""', "")
+    assert "withheld" not in older
+    run.evaluations.path.write_text(older)
+    assert run.read().evaluations[0].withheld == ""

@@ -107,11 +107,11 @@ def test_a_disk_that_refuses_a_model_costs_no_training(tmp_path):
     world.publisher.failures = iter(["no space left"])
     world.held_out.consider(10)
     assert (world.held_out.best.step, world.publisher.steps) == (0, [])
-    assert "step 10 is not published, the published model stays: no space left" in world.notes
+    assert world.notes[-1].endswith("kept the published one: no space left")
     world.held_out.consider(20)
     assert world.publisher.steps == [(20, 1.0, 40)]
-    published = [(record.step, record.published) for record in world.records()]
-    assert published == [(0, True), (10, False), (20, True)]
+    published = [(each.step, each.published, each.withheld) for each in world.records()]
+    assert published == [(0, True, ""), (10, False, "no space left"), (20, True, "")]
 
 
 def test_last_weights_that_no_disk_takes_end_the_run(tmp_path):
@@ -307,26 +307,34 @@ def mixed(first, second):
 def two_games(evaluation):
     """The same episodes, each other pair of another game."""
     episodes = [
-        episode.model_copy(update={"environment": f"duel:{'ab'[i // 2 % 2]}"})
+        episode.model_copy(update={"environment": f"duel:{('othello', 'liars_dice')[i // 2 % 2]}"})
         for i, episode in enumerate(evaluation.episodes)
     ]
     return evaluation.model_copy(update={"episodes": tuple(episodes)})
 
 
-@pytest.mark.parametrize(("in_b", "published"), [(1.0, True), (0.0, False)])
-def test_the_gate_wants_every_game_and_reports_which_it_has_not_seen(tmp_path, in_b, published):
+@pytest.mark.parametrize(
+    ("second", "withheld"),
+    [
+        ([1.0] * 30, ""),
+        ([0.0] * 10 + [0.0, 1.0] * 10, "the gate was undecided in liars dice"),
+    ],
+)
+def test_the_gate_wants_every_game_and_reports_which_it_has_not_seen(tmp_path, second, withheld):
     half = [0.0, 1.0] * 15
     world = World(
         tmp_path,
         mixed(half, half),
-        mixed([1.0] * 30, [in_b or x for x in [0.0] * 30]),
+        mixed([1.0] * 30, second),
         gate=undecided_pairs,
     )
     world.evaluations = [two_games(each) for each in world.evaluations]
     world.held_out.start()
     world.held_out.consider(10)
-    assert bool(world.publisher.steps) == published
-    assert bool(world.held_out.warning) != published
+    assert bool(world.publisher.steps) != bool(withheld)
+    assert bool(world.held_out.warning) == bool(withheld)
+    assert [record.withheld for record in world.records()] == ["", withheld]
+    assert world.notes[-1].endswith(withheld)
 
 
 def test_a_restarted_run_asks_the_gate_at_a_higher_price(tmp_path):
