@@ -60,7 +60,7 @@ def explanation(run_dir: Path, step: int | None, episode: int | None) -> str:
     if episode >= len(numbered):
         raise ConfigurationError(f"step {step} has episodes 0 to {len(numbered) - 1}")
     part, number = numbered[episode]
-    head = f"step {step}, episode {episode}: {_described(part, number)}"
+    head = f"step {step}, episode {episode}: {_described(part, number, episode)}"
     return "\n".join([head, *_credit(part, number), *_tokens(part, number)])
 
 
@@ -84,14 +84,15 @@ def _overview(parts: Sequence[StepTokens], logged: float) -> Iterator[str]:
             about = part.episodes[number]
             reward = f"{reward_of(about['parts']):6.2f}  {about['score']:5.2f}" if about else "-"
             span = f"{min(values):+.3f} to {max(values):+.3f}" if values else "none"
-            game = _described(part, number)
+            game = _described(part, number, first + number)
             yield f"{first + number:7}  {reward:13}  {span:>28}  {len(own):4}  {game}"
         first += len(part.episodes)
 
 
-def _described(part: StepTokens, number: int) -> str:
+def _described(part: StepTokens, number: int, episode: int) -> str:
+    """Task and group of the episode that has a number in its part and one in the step."""
     about = part.episodes[number]
-    group = number // part.rules["group_size"]
+    group = episode // part.rules["group_size"]
     return f"{about['task'] if about else 'lost, or demonstrations'} (group {group})"
 
 

@@ -170,36 +170,37 @@ class TokenRecords:
 
     Args:
         keep: newest steps that are kept; -1: all.
-        rank: of this process, which writes and removes only its own.
+        rank: of this process, and how many there are. It writes and removes only its own files,
+            and removes those of ranks that the run had before and has no more.
     """
 
-    def __init__(self, run_dir: Path, keep: int = -1, rank: int = 0) -> None:
+    def __init__(self, run_dir: Path, keep: int = -1, rank: tuple[int, int] = (0, 1)) -> None:
         self._folder = run_dir / FOLDER
-        self._rank = rank
+        self._rank, self._ranks = rank
         self.keep = keep
 
     def add(self, step: StepTokens) -> None:
-        """Write the step, and remove the oldest beyond the bound."""
+        """Write the step. Remove the oldest beyond the bound, and what an earlier process recorded
+        from this step on."""
+        new = self._folder / f"{step.step:06d}.{self._rank}.npz"
         try:
-            step.write(self._folder / f"{step.step:06d}.{self._rank}.npz")
-            if self.keep > 0:
-                for old in sorted(self._folder.glob(f"*.{self._rank}.npz"))[: -self.keep]:
-                    old.unlink()
+            step.write(new)
+            mine = [part for part in self._parts() if part[1] % self._ranks == self._rank]
+            kept = sorted({at for at, *_ in mine if at <= step.step})[-max(self.keep, 0) :]
+            for at, _, path in mine:
+                if at not in kept or (at == step.step and path != new):
+                    path.unlink()
         except OSError as error:
             self.keep = 0
             logger.warning("%s is written no more: %s", self._folder, error)
 
     def steps(self) -> list[int]:
         """Those that are there, in ascending order."""
-        return sorted({int(path.name.split(".")[0]) for path in self._folder.glob("[0-9]*.npz")})
+        return sorted({at for at, *_ in self._parts()})
 
     def of(self, step: int) -> list[StepTokens]:
         """The parts of a step, one of each process. Raises: `ConfigurationError`."""
-        paths = self._folder.glob(f"{step:06d}.*.npz")
-        parts = [
-            StepTokens.read(path)
-            for path in sorted(paths, key=lambda path: int(path.name.split(".")[1]))
-        ]
+        parts = [StepTokens.read(path) for at, _, path in self._parts() if at == step]
         if not parts:
             there = self.steps()
             known = f"there are {there[0]} to {there[-1]}" if there else "there are none"
@@ -208,6 +209,11 @@ class TokenRecords:
                 "as many as token_records is set to (-1: all)"
             )
         return parts
+
+    def _parts(self) -> list[tuple[int, int, Path]]:
+        """Step, rank and path of each file, in ascending order."""
+        named = ((path.name.split("."), path) for path in self._folder.glob("[0-9]*.npz"))
+        return sorted((int(step), int(rank), path) for (step, rank, _), path in named)
 
 
 def reward_of(turns: Sequence[Sequence[float]]) -> float:

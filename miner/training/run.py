@@ -215,7 +215,7 @@ def _make_trainer(
     settings: Settings, learner: Learner, ranks: Ranks, heartbeat: HeartbeatWriter
 ) -> EpisodeTrainer:
     """The trainer, without callbacks and with nothing to learn from yet."""
-    records = TokenRecords(settings.run_dir, settings.token_records, ranks.rank)
+    records = TokenRecords(settings.run_dir, settings.token_records, (ranks.rank, ranks.count))
     trainer = EpisodeTrainer(
         model=learner.model,
         args=grpo_config(settings, num_processes=ranks.count, cuda=torch.cuda.is_available()),

@@ -169,12 +169,47 @@ def test_a_decisions_prompt_is_written_once_and_read_for_each_reply(tmp_path: Pa
     assert many < 3 * alone
 
 
+def learned(step: int, rank: int = 0) -> StepTokens:
+    """A step of two groups of two lost episodes, by a process that is known by its divisor."""
+    one = np.zeros(1, np.float32)
+    row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
+    rules = {"divisor": 1.0 + rank, "beta": 0.0, "clip": None, "group_size": 2}
+    return StepTokens(step, rules, [None] * 4, [row], {})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "keep", "kept"), [(1, 3, [11, 12, 13]), (2, -1, [*range(5, 14)]), (4, 1, [13])]
+)
+def test_a_resumed_run_replaces_the_steps_that_were_abandoned(
+    tmp_path: Path, ranks: int, keep: int, kept: list[int]
+) -> None:
+    """A run of three processes, which was killed at step 20 and continues from step 11."""
+    for step in range(5, 21):
+        for rank in range(3):
+            TokenRecords(tmp_path, rank=(rank, 3)).add(learned(step, rank))
+    for step in (12, 13):
+        for rank in range(ranks):
+            TokenRecords(tmp_path, keep, (rank, ranks)).add(learned(step, rank))
+    records = TokenRecords(tmp_path)
+    assert records.steps() == kept
+    there = {step: [part.rules["divisor"] - 1 for part in records.of(step)] for step in kept}
+    assert there == {step: [*range(3 if step < 12 else ranks)] for step in kept}
+
+
+def test_groups_of_all_processes_are_numbered_as_their_episodes(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        TokenRecords(tmp_path, rank=(rank, 2)).add(learned(1, rank))
+    overview = explanation(tmp_path, 1, None).splitlines()[3:]
+    assert [line[-len("(group 0)") :] for line in overview] == [
+        f"(group {number // 2})" for number in range(8)
+    ]
+    assert explanation(tmp_path, 1, 5).splitlines()[0].endswith("(group 2)")
+
+
 def test_a_disk_that_refuses_ends_the_records_and_not_the_run(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("in the way")
     records = TokenRecords(tmp_path, keep=5)
-    one = np.zeros(1, np.float32)
-    row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
-    records.add(StepTokens(1, {}, [], [row], {}))
+    records.add(learned(1))
     assert records.keep == 0
 
 
@@ -186,9 +221,7 @@ def test_a_record_that_fills_the_disk_leaves_nothing_of_it(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", full)
-    one = np.zeros(1, np.float32)
-    row = RowTokens(0, 1, one, one, one, one, one, one, one, 0, None)
-    TokenRecords(tmp_path, keep=5).add(StepTokens(1, {}, [], [row], {}))
+    TokenRecords(tmp_path, keep=5).add(learned(1))
     assert list((tmp_path / "tokens").iterdir()) == []
 
 

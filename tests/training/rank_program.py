@@ -115,7 +115,7 @@ def make_trainer(
         guard=guard,
         tokens_per_pass=settings.optimizer.micro_batch_tokens,
         gather=ranks.gather,
-        tokens=TokenRecords(settings.run_dir, settings.token_records, ranks.rank),
+        tokens=TokenRecords(settings.run_dir, settings.token_records, (ranks.rank, ranks.count)),
     )
 
 

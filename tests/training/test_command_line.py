@@ -22,6 +22,7 @@ from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from miner.reporting.run_folder import RunFolder
+from miner.reporting.token_records import TokenRecords
 from miner.training import run
 from tests.builders import build_tokenizer, save_base
 from tests.conftest import REPOSITORY
@@ -190,6 +191,8 @@ def test_two_ranks_under_zero2_stop_together_and_publish_adapters_merged(tmp_pat
     last = newest_checkpoint(run_dir / "checkpoints")
     assert last is not None
     assert last.step == steps_of(tmp_path)[-1] < 1000
+    tokens = TokenRecords(run_dir)
+    assert {len(tokens.of(step)) for step in tokens.steps()} == {2}, "parts of both ranks"
     assert json.loads((published / PUBLICATION_FILE).read_text())["step"] == last.step
     assert verify_model(published, load=True).loaded
     merged = tmp_path / "merged"
