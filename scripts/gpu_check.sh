@@ -53,9 +53,10 @@ import json, sys
 steps = [json.loads(line) for line in open(sys.argv[1])]
 last = steps[-1]
 gaps = [step["metrics"].get("sampling/sampling_logp_difference/mean") for step in (steps[0], last)]
+reward = "none" if last["reward"] is None else f"{last['reward']:.2f}"
 shown = "none" if None in gaps else "{:.4f} in the first step, {:.4f} in the last".format(*gaps)
 print(f"{len(steps)} steps, last one {last['seconds']:.1f} s, {last['tokens_per_second']:,.0f} tokens/s,"
-      f" reward {last['reward']:.2f}, lost episodes {sum(s['lost_episodes'] for s in steps)},"
+      f" reward {reward}, lost episodes {sum(s['lost_episodes'] for s in steps)},"
       f" logprob gap {shown}")
 P
 }

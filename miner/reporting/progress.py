@@ -2,8 +2,9 @@
 
 Invariant: every plain line of training has the form
 `step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 80/96 rows 9,100/30,000
-tokens`, on one line (a value that is not known is "-"). Where all legal moves are learned, `target
-KL 0.53` comes before `eta`, and instead of reward, score and tokens/s where no episode was played.
+tokens`, on one line (a value that is not known is "-"); reward and score are those of own episodes.
+Where all legal moves are learned, `target KL 0.53` comes before `eta`, and instead of reward, score
+and tokens/s where no episode was played.
 """
 
 import time
@@ -89,7 +90,8 @@ class TrainingProgress(_Shown):
         parts = [] if kl is None else [f"target KL {kl:.2f}"]
         if kl is None or record.episodes:
             rate = f"tokens/s {record.tokens_per_second:,.0f}"
-            parts = [f"reward {record.reward:.2f} score {_fixed(record.score)} {rate}", *parts]
+            means = f"reward {_fixed(record.reward)} score {_fixed(record.score)}"
+            parts = [f"{means} {rate}", *parts]
         if self._bar:
             text = "  ".join([*parts, f"{left} left"])
             self._bar.update(self._task, completed=record.step, text=text)

@@ -75,7 +75,6 @@ class StepRecord(RolloutStats, Record):
     Attributes:
         time: Unix time at the end of the step.
         seconds: of the step, without evaluations and what is saved.
-        reward: mean reward over the step's episodes.
         tokens_per_second: tokens of whole episodes, prompts included, per second of the step.
         action_applied_rate: share of actions that the environment applied as asked.
         phases: seconds by what they were spent on since the record before: playing, weights,
@@ -88,7 +87,6 @@ class StepRecord(RolloutStats, Record):
     total_steps: int | None = None
     time: float
     seconds: float = 0.0
-    reward: float
     tokens_per_second: float = 0.0
     action_applied_rate: float | None = None
     phases: dict[str, float] = {}

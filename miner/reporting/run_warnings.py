@@ -63,7 +63,7 @@ def _channel(run: Run) -> tuple[str, str]:
 
 
 def _numbers(run: Run) -> list[str]:
-    bad = [r.step for r in run.steps if isnan(r.reward) or any(map(isnan, r.metrics.values()))]
+    bad = [r.step for r in run.steps if any(map(isnan, r.metrics.values()))]
     found = [f"Not a number in the metrics, first at step {bad[0]}."] if bad else []
     gaps = [(r.metrics[LOGPROB_GAP], r.step) for r in run.steps if LOGPROB_GAP in r.metrics]
     first = run.first_gap

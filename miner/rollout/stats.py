@@ -21,7 +21,8 @@ class RolloutStats(BaseModel):
     """Counts over all episodes played; a step's record holds them as they are.
 
     Attributes:
-        score: mean graded score of own episodes, in [0, 1]; None without any.
+        score, reward: means over own episodes: graded score, in [0, 1], and reward; None without
+            any.
         tokens: sampled tokens, which carry loss.
         total_tokens: tokens of all rows, prompts included.
         prompt_tokens, cached_tokens: tokens of all turns' prompts, and those of them whose states
@@ -39,6 +40,7 @@ class RolloutStats(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     score: float | None = None
+    reward: float | None = None
     tokens: int = 0
     total_tokens: int = 0
     prompt_tokens: int = 0
@@ -62,7 +64,7 @@ class RolloutStats(BaseModel):
         """Statistics of the results of one or more `Scheduler.run`.
 
         Args:
-            reward: reward by which a group's members differ; the graded score by default.
+            reward: of an episode; the graded score by default.
         """
         from miner.rollout.episode import EpisodeTooLong
 
@@ -73,6 +75,7 @@ class RolloutStats(BaseModel):
         drift = Counter(turn.drift.value for trajectory in own for turn in trajectory.turns[1:])
         return RolloutStats(
             score=fmean(trajectory.score for trajectory in own) if own else None,
+            reward=fmean(map(reward, own)) if own else None,
             tokens=sum(trajectory.sampled_tokens for trajectory in finished),
             total_tokens=sum(trajectory.total_tokens for trajectory in finished),
             prompt_tokens=sum(turn.prompt_tokens for turn in turns),
@@ -92,11 +95,17 @@ class RolloutStats(BaseModel):
     @staticmethod
     def merged(parts: Sequence[RolloutStats]) -> RolloutStats:
         """Of all episodes behind `parts`, each of which was played by another process."""
-        counts = [name for name in RolloutStats.model_fields if name not in ("drift", "score")]
+        counts = RolloutStats.model_fields.keys() - {"drift", "score", "reward"}
         summed = {name: sum(getattr(part, name) for part in parts) for name in counts}
-        scores = sum(part.score * part.own_episodes for part in parts if part.score is not None)
+        own = [part for part in parts if part.own_episodes]
+
+        def mean(name: str) -> float | None:
+            total = sum(getattr(part, name) * part.own_episodes for part in own)
+            return total / summed["own_episodes"] if own else None
+
         return RolloutStats(
             **summed,
-            score=scores / summed["own_episodes"] if summed["own_episodes"] else None,
+            score=mean("score"),
+            reward=mean("reward"),
             drift=dict(sum((Counter(part.drift) for part in parts), Counter())),
         )

@@ -100,7 +100,6 @@ class Recorder(TrainerCallback):
             total_steps=state.max_steps,
             time=time.time(),
             seconds=seconds,
-            reward=logs["reward"],
             **stats.model_dump(),
             tokens_per_second=stats.total_tokens / seconds,
             action_applied_rate=self._source.applied_rate,

@@ -39,7 +39,7 @@ def written(console: Console) -> list[str]:
 
 def step(
     number: int,
-    reward: float,
+    reward: float | None,
     score: float | None,
     rate: float,
     left: float | None,
@@ -54,13 +54,13 @@ def test_a_step_is_one_fixed_line_in_a_log() -> None:
     with TrainingProgress(300, console=console) as progress:
         work = {"rows": 9, "rows_left_out": 1, "row_tokens": 9, "computed_tokens": 7}
         progress.update(step(12, 0.41, 0.62, 5120.4, 2469.9, metrics=work))
-        progress.update(step(13, float("nan"), None, 0.0, 86400 + 61))
+        progress.update(step(13, None, None, 0.0, 86400 + 61))
         progress.update(step(14, -0.256, 1.0, 9e6, None))
         progress.update(step(15, 0.5, 0.5, 10.0, None, metrics={TARGET_KL: 0.126}))
         progress.update(step(16, 0.0, None, 0.0, None, episodes=0, metrics={TARGET_KL: 1.5}))
     assert written(console) == [
         "step 12/300 reward 0.41 score 0.62 tokens/s 5,120 eta 0:41:10 learned 8/9 rows 7/9 tokens",
-        "step 13/300 reward nan score - tokens/s 0 eta 1 day, 0:01:01 learned -",
+        "step 13/300 reward - score - tokens/s 0 eta 1 day, 0:01:01 learned -",
         "step 14/300 reward -0.26 score 1.00 tokens/s 9,000,000 eta - learned -",
         "step 15/300 reward 0.50 score 0.50 tokens/s 10 target KL 0.13 eta - learned -",
         "step 16/300 target KL 1.50 eta - learned -",

@@ -46,10 +46,10 @@ def test_a_file_cut_anywhere_loses_only_the_torn_record(
 
 
 def test_not_a_number_survives_in_plain_json(file: RecordFile[StepRecord]) -> None:
-    file.append(step(1, reward=math.nan, metrics={"loss": math.inf}))
+    file.append(step(1, seconds=math.nan, metrics={"loss": math.inf}))
     json.loads(file.path.read_text(), parse_constant=pytest.fail)
     (record,), _ = file.read()
-    assert math.isnan(record.reward)
+    assert math.isnan(record.seconds)
     assert record.metrics["loss"] == math.inf
 
 

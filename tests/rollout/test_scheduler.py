@@ -277,7 +277,7 @@ def test_statistics_of_processes_are_those_of_all_their_episodes():
     assert RolloutStats.merged(parts[1:2]).score is None
 
 
-def test_the_score_is_that_of_the_policys_own_games_on_all_processes():
+def test_score_and_reward_are_those_of_the_policys_own_games_on_all_processes():
     own, guided = build_trajectory(0.2), build_trajectory(0.7)
     picked = tuple(replace(turn, sampled_tokens=0) for turn in guided.turns)
     one, two, three = (
@@ -286,12 +286,13 @@ def test_the_score_is_that_of_the_policys_own_games_on_all_processes():
             (own, replace(guided, turns=picked), replace(guided, turns=picked))
         )
     )
-    parts = [RolloutStats.of([one, two]), RolloutStats.of([three])]
+    parts = [RolloutStats.of(some, lambda each: each.score - 0.5) for some in ([one, two], [three])]
     assert [part.score for part in parts] == [0.2, None]
+    assert [part.reward for part in parts] == [-0.3, None]
     assert [part.replies for part in parts] == [len(own.turns), 0]
     merged = RolloutStats.merged(parts)
-    assert (merged.score, merged.episodes, merged.own_episodes) == (0.2, 3, 1)
-    assert RolloutStats.merged(parts[1:]).score is None
+    assert (merged.score, merged.reward, merged.episodes, merged.own_episodes) == (0.2, -0.3, 3, 1)
+    assert RolloutStats.merged(parts[1:]).reward is RolloutStats.merged(parts[1:]).score is None
 
 
 def test_every_episode_has_a_separate_session_which_ends():

@@ -52,12 +52,14 @@ def run(
     gpus: int,
     vllm: bool = True,
     broken: str = "nothing-is",
+    reward: float | None = 0.25,
     model: tuple[str, ...] = (),
 ):
     """The script's exit status and its last lines by stage.
 
     Args:
         vllm: whether it is installed, and DeepSpeed beside it.
+        reward: of the last step.
         model: the script's argument, if any.
     """
     programs = tmp_path / "bin"
@@ -68,7 +70,7 @@ def run(
         "python": PYTHON.format(
             bare=int(not vllm),
             broken=broken,
-            metrics="\\n".join(map(json.dumps, METRICS)),
+            metrics="\\n".join(map(json.dumps, (METRICS[0], METRICS[1] | {"reward": reward}))),
             real=sys.executable,
         ),
     }
@@ -102,20 +104,24 @@ def planned_job(line: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "vllm", "ran"),
-    [(2, True, {"colocated", "server"}), (1, True, {"colocated"}), (2, False, set())],
+    ("gpus", "vllm", "ran", "reward", "shown"),
+    [
+        (2, True, {"colocated", "server"}, 0.254, "0.25"),
+        (1, True, {"colocated"}, 0.25, "0.25"),
+        (2, False, set(), None, "none"),  # as of a step without own episodes
+    ],
 )
 def test_it_runs_what_the_machine_can_run(
-    tmp_path: Path, gpus: int, vllm: bool, ran: set[str]
+    tmp_path: Path, gpus: int, vllm: bool, ran: set[str], reward: float | None, shown: str
 ) -> None:
     every_stage = gpus > 1 and vllm
     model = (str(tmp_path),) if every_stage else ()
-    status, table = run(tmp_path, gpus=gpus, vllm=vllm, model=model)
+    status, table = run(tmp_path, gpus=gpus, vllm=vllm, reward=reward, model=model)
     assert status == 0, table
     for name in ("transformers, float32", "transformers, bfloat16", "transformers, LoRA"):
         assert table[name].startswith("ok")
         gaps = "logprob gap 0.0123 in the first step, 0.0045 in the last"
-        assert f"reward 0.25, lost episodes 0, {gaps}" in table[name]
+        assert f"reward {shown}, lost episodes 0, {gaps}" in table[name]
     engines = {"colocated": "vLLM colocated, 1 GPU", "server": "vLLM server + trainer, 2 GPUs"}
     for name, stage in engines.items():
         assert table[stage].split()[0] == ("ok" if name in ran else "skipped")

@@ -21,7 +21,7 @@ def make_recorder(folder, progress, schedule=None):
         folder,
         progress,
         schedule or Schedule(10),
-        SimpleNamespace(latest=RolloutStats.of([result]), regret=0.02),
+        SimpleNamespace(latest=RolloutStats.of([result], lambda _: 0.75), regret=0.02),
         SimpleNamespace(applied_rate=None),
         HeartbeatWriter(folder),
     )
@@ -91,6 +91,7 @@ def test_the_logprob_gap_is_recorded_and_alarmed_when_it_is_wide_or_grows(tmp_pa
     for step, gap in enumerate(gaps, start=1):
         record(recorder, step, **{LOGPROB_GAP: gap})
     records = RunFolder(tmp_path).read().steps
+    assert {(r.reward, r.score) for r in records} == {(0.75, 1.0)}, "not TRL's"
     assert [r.metrics[LOGPROB_GAP] for r in records] == pytest.approx(gaps)
     assert {r.metrics[REGRET] for r in records} == {0.02}
     assert len(notes) == len(alarmed)

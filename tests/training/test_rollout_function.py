@@ -193,6 +193,7 @@ def test_invalid_replies_cost_where_they_happened():
     assert columns["episode_reward"] == pytest.approx([0.75, 1.0, 0.75, 0.75])
     assert columns["turn_rewards"][0] == [(0, -0.25), (0, 0.0), (1, 1.0)]
     assert stats.flat_groups == 1  # the second: by what is trained, not by scores
+    assert (stats.reward, stats.score) == (0.8125, 1.0)
 
 
 def test_all_rows_of_an_episode_come_out_next_to_each_other():
