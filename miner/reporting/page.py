@@ -4,7 +4,7 @@ Invariant: the page needs no network and no scripts; it can be written while the
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.settings import used_toml
 from miner.games import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
+from miner.reporting.progress import duration
 from miner.reporting.records import (
     CHECKPOINT,
     EvaluationRecord,
@@ -153,10 +154,10 @@ def _tiles(run: Run, table: Sequence[EvaluationRecord]) -> list[tuple[str, str, 
     if run.steps:
         seconds = sum(record.seconds for record in run.steps)
         episodes = sum(record.episodes for record in run.steps)
-        time = str(timedelta(seconds=round(seconds)))
-        tiles.append(("training time", time, f"{episodes:,} episodes"))
-        rate = f"{token_rate(run.steps):,.0f}"
-        tiles.append(("tokens/s", rate, "of whole episodes, prompts included"))
+        played = f", {episodes:,} episodes" if episodes else ""
+        tiles.append(("time in steps", duration(seconds), f"without evaluations{played}"))
+        if rate := token_rate(run.steps):
+            tiles.append(("tokens/s", rate, "of whole episodes, prompts included"))
         if (work := work_done(run)) is not None:
             tiles.append(work)
     return tiles

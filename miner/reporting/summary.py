@@ -74,12 +74,12 @@ def verdict(run: Run) -> str:
     return f"Perhaps better than its base: {found}. As the best of {count} it may be chance."
 
 
-def token_rate(steps: Sequence[StepRecord]) -> float:
-    """Tokens a second of steps with episodes; 0 without any."""
+def token_rate(steps: Sequence[StepRecord]) -> str:
+    """Tokens a second of steps with episodes; "" without any."""
     played = [record for record in steps if record.episodes]
     seconds = sum(record.seconds for record in played)
     tokens = sum(record.tokens_per_second * record.seconds for record in played)
-    return tokens / seconds if seconds else 0.0
+    return f"{tokens / seconds:,.0f}" if seconds else ""
 
 
 def held_out_curve(run: Run) -> list[EvaluationRecord]:

@@ -238,8 +238,7 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
         if last.eta_seconds is not None and not ended:
             whole = f"of {duration(seconds)} of training" if seconds else "of training, estimated"
             facts.append(("time left", duration(last.eta_seconds), whole))
-        if any(record.episodes for record in recent):
-            rate = f"{token_rate(recent):,.0f}"
+        if rate := token_rate(recent):
             facts.append(("tokens/s", rate, f"mean of the last {len(recent)} steps"))
     return facts
 

@@ -18,6 +18,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.tables import print_scores, score_rows, score_table
 from tests.commands import miner, refusal
+from tests.reporting.live_run import live
 from tests.reporting.made import build_replay, evaluation, interval, replay, step
 
 
@@ -98,23 +99,41 @@ def demo_evaluations(folder: RunFolder) -> None:
         folder.evaluations.append(evaluation(name, mean, by_deck_size={8: interval(mean)}))
 
 
+def tiles_of(folder: RunFolder) -> list[tuple[str, str, str]]:
+    """Label, value and detail of the report's first numbers."""
+    tile = r'class="tile"><span>([^<]*)</span><b>([^<]*)</b><span>([^<]*)<'
+    return re.findall(tile, write_report(folder.path).read_text())
+
+
 def test_the_first_numbers_are_those_of_base_and_trained_model(folder: RunFolder) -> None:
     demo_evaluations(folder)
-    page = write_report(folder.path).read_text()
-    tiles = re.findall(r'class="tile"><span>([^<]*)</span><b>([^<]*)<', page)
-    assert tiles[:3] == [
+    tiles = tiles_of(folder)
+    assert [tile[:2] for tile in tiles[:3]] == [
         ("base, score", "0.300"), ("trained, score", "0.900"), ("trained, sampled, score", "0.800")
     ]  # fmt: skip
-    assert tiles[3][0] == "training time"
+    assert tiles[3][0] == "time in steps"
+    page = (folder.path / "report.html").read_text()
     assert '<th class="num">8 cards</th>' not in page, "one size is the overall score"
+
+
+def test_a_run_that_plays_no_episodes_has_no_rate_of_their_tokens(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.steps.append(step(1, score=None, episodes=0))
+    assert tiles_of(folder) == [("time in steps", "0:00:02", "without evaluations")]
+    assert "tokens/s" not in [label for label, *_ in live(tmp_path).view().facts]
+    folder.steps.append(step(2))
+    assert tiles_of(folder) == [
+        ("time in steps", "0:00:04", "without evaluations, 64 episodes"),
+        ("tokens/s", "1,000", "of whole episodes, prompts included"),
+    ]
+    assert "tokens/s" in [label for label, *_ in live(tmp_path).view().facts]
 
 
 def test_the_first_numbers_of_a_plain_training_run_are_those_of_its_evaluations(
     folder: RunFolder,
 ) -> None:
-    page = write_report(folder.path).read_text()
-    tiles = re.findall(r'class="tile"><span>([^<]*)</span><b>([^<]*)<', page)
-    assert tiles[:2] == [("base, score", "0.400"), ("trained, step 20, score", "0.800")]
+    tiles = [tile[:2] for tile in tiles_of(folder)[:2]]
+    assert tiles == [("base, score", "0.400"), ("trained, step 20, score", "0.800")]
 
 
 @pytest.mark.parametrize(
