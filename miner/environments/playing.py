@@ -77,12 +77,14 @@ class TextConversation:
     Attributes:
         on_turn: called with each reply and its transition, as soon as that is known.
         shown: messages since the reply before the latest one, as one text each.
+        cut: true if a limit of tokens ended the latest reply; set by what answers.
     """
 
     def __init__(self, answer: Answer, ended: Callable[[], Awaitable[None]] | None = None) -> None:
         self.answer = answer
         self.on_turn: Callable[[str, Transition], None] = lambda reply, transition: None
         self.shown: tuple[str, ...] = ()
+        self.cut = False
         self._ended = ended
         self._chat = Observation(())
         self._reply = ""

@@ -64,7 +64,7 @@ class Audit:
     Attributes:
         base: sampled, groups of `group_size` episodes of one task next to each other.
         others: floor, random, best known play and replies without play.
-        penalty: taken from the reward for each invalid reply.
+        penalty: taken from the reward for each reply that is invalid or was cut off.
         reply_tokens: mean tokens that the base samples in an episode.
     """
 
@@ -76,8 +76,8 @@ class Audit:
 
     def reward(self, episode: EpisodeRecord) -> float | None:
         """The score less penalties; None for an excluded episode."""
-        invalid = sum(not reply.valid for reply in episode.replies)
-        return None if episode.score is None else episode.score - self.penalty * invalid
+        faulty = sum(not reply.valid or reply.cut for reply in episode.replies)
+        return None if episode.score is None else episode.score - self.penalty * faulty
 
     @property
     def mean_reward(self) -> float:
@@ -94,10 +94,13 @@ class Audit:
 
     @property
     def fates(self) -> dict[str, float]:
-        """Shares of the base's replies: legal, illegal, without any number or call."""
+        """Shares of the base's replies: legal, illegal, without any number or call; and of them all
+        those that were cut off."""
         result, count = self.base, max(1, self.base.replies)
         illegal, unread = result.illegal_replies / count, result.parse_failures / count
-        return {"legal": 1 - illegal - unread, "illegal": illegal, "unreadable": unread}
+        cut = sum(reply.cut for episode in result.episodes for reply in episode.replies) / count
+        legal = 1 - illegal - unread
+        return {"legal": legal, "illegal": illegal, "unreadable": unread, "cut off": cut}
 
     @property
     def rewarded(self) -> dict[str, Estimate]:

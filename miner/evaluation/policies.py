@@ -17,6 +17,7 @@ from miner.environments.playing import TextConversation
 from miner.games import GAMES, RANDOM, StateTextError
 from miner.inference.sampler import (
     EngineLostError,
+    Sample,
     Sampler,
     SamplerError,
     SamplingParams,
@@ -164,14 +165,19 @@ class SamplerPolicy:
     def conversation(self, task: EpisodeTask) -> TextConversation:
         """A conversation with a separate session in the sampler."""
         session = new_session()
-        return TextConversation(
-            lambda chat: self._reply(chat, session), lambda: self._sampler.end_session(session)
-        )
+
+        async def answer(chat: Observation) -> str:
+            sample = await self._sample(chat, session)
+            conversation.cut = sample.finish_reason == "length"
+            return self._renderer.reply_text(sample, special_tokens=bool(chat.tools))
+
+        conversation = TextConversation(answer, lambda: self._sampler.end_session(session))
+        return conversation
 
     async def close(self) -> None:
         """The sampler belongs to the caller."""
 
-    async def _reply(self, chat: Observation, session: int) -> str:
+    async def _sample(self, chat: Observation, session: int) -> Sample:
         try:
             prompt = self._renderer.encode(self._renderer.render(chat.messages, chat.tools))
         except REFUSALS as error:
@@ -189,9 +195,8 @@ class SamplerPolicy:
                 )
             params = replace(params, max_tokens=min(params.max_tokens, room))
         try:
-            sample = await self._sampler.sample(prompt, params, session=session)
+            return await self._sampler.sample(prompt, params, session=session)
         except EngineLostError:
             raise  # says nothing of the model: the game is played again
         except SamplerError as error:
             raise PolicyError(f"the model could not answer: {error}") from error
-        return self._renderer.reply_text(sample, special_tokens=bool(chat.tools))

@@ -36,6 +36,7 @@ class Reply(BaseModel):
         action: the action that was played; None where none was, or where it is not known.
         valid: true if a legal action was found.
         number: true if the reply held a number at all; without one it cannot name an action.
+        cut: true if the sampler's limit of tokens ended it.
         fault: reason why it is invalid, where the environment gives one.
         shown: messages that it answered, where episodes cannot be played again from actions.
         reward: reward of the turn as the environment gave it.
@@ -47,6 +48,7 @@ class Reply(BaseModel):
     action: int | None
     valid: bool = True
     number: bool = True
+    cut: bool = False
     fault: str = ""
     shown: tuple[str, ...] = ()
     reward: float = 0.0

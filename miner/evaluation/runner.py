@@ -28,7 +28,7 @@ from miner.environments import (
 )
 from miner.environments.games import clean_reply
 from miner.environments.outages import Outages
-from miner.environments.playing import play
+from miner.environments.playing import TextConversation, play
 from miner.evaluation.policies import ForfeitError, Policy, PolicyError, PromptTooLongError
 from miner.evaluation.results import EXCLUDING, EpisodeRecord, EvaluationResult, Failure, Reply
 from miner.rollout.groups import LostEpisode
@@ -142,9 +142,7 @@ async def _attempt(
     failure: Failure | None = None
     message = ""
     conversation = policy.conversation(task)
-    conversation.on_turn = lambda text, to: replies.append(
-        _reply(text, to, conversation.shown, task)
-    )
+    conversation.on_turn = lambda text, to: replies.append(_reply(text, to, conversation, task))
     try:
         async with asyncio.timeout(timeout_s):
             score = await play(environment, task, conversation)
@@ -166,14 +164,15 @@ async def _attempt(
     )
 
 
-def _reply(text: str, to: Transition, shown: tuple[str, ...], task: EpisodeTask) -> Reply:
+def _reply(text: str, to: Transition, by: TextConversation, task: EpisodeTask) -> Reply:
     return Reply(
         text=text,
         action=to.action,
         valid=to.valid,
         number=any(character.isdigit() for character in clean_reply(text)),
+        cut=by.cut,
         fault=to.fault,
-        shown=() if task.environment in GAMES else shown,
+        shown=() if task.environment in GAMES else by.shown,
         reward=to.reward,
     )
 

@@ -70,5 +70,10 @@ def _record(trajectory: Trajectory) -> TrainedEpisode:
 def _reply(turn: TurnRecord, *, shown: bool) -> Reply:
     texts = tuple(str(m.get("content", ""))[:MOST_SHOWN] for m in turn.messages) if shown else ()
     return Reply(
-        text=turn.reply, action=turn.action, valid=turn.valid, shown=texts, reward=turn.reward
+        text=turn.reply,
+        action=turn.action,
+        valid=turn.valid,
+        cut=turn.finish_reason == "length",
+        shown=texts,
+        reward=turn.reward,
     )

@@ -18,6 +18,7 @@ from tests.training.in_process import working_in
 
 LEGAL, ILLEGAL = Reply(text="1", action=1), Reply(text="9", action=None, valid=False)
 UNREAD = Reply(text="hm", action=None, valid=False, number=False)
+CUT = Reply(text="1, as", action=1, cut=True)
 
 
 def result(policy: str, scores: list[float], replies: tuple[Reply, ...] = ()) -> EvaluationResult:
@@ -48,9 +49,17 @@ def test_groups_have_signal_where_their_members_differ() -> None:
 
 def test_replies_are_counted_by_fate_and_penalties_are_in_the_reward() -> None:
     found = audit([1, 1], LEGAL, ILLEGAL, UNREAD, UNREAD)
-    assert found.fates == {"legal": 0.25, "illegal": 0.25, "unreadable": 0.5}
+    assert found.fates == {"legal": 0.25, "illegal": 0.25, "unreadable": 0.5, "cut off": 0.0}
     assert found.mean_reward == -2.0
     assert any("Only 25% of the replies are legal" in line for line in found.findings(8, None))
+
+
+def test_a_reply_that_was_cut_off_costs_what_it_costs_in_training() -> None:
+    found = audit([1, 1], LEGAL, CUT)
+    assert found.fates == {"legal": 1.0, "illegal": 0.0, "unreadable": 0.0, "cut off": 0.5}
+    assert found.mean_reward == 0.0
+    cut, whole = (result("base", [1.0], (reply,)).episodes[0] for reply in (CUT, LEGAL))
+    assert replace(found, base=found.base.model_copy(update={"episodes": (cut, whole)})).with_signal
 
 
 def test_an_environment_that_rewards_what_is_not_a_play_is_named() -> None:
@@ -99,6 +108,7 @@ def test_the_command_plays_base_and_others(tmp_path: Path, monkeypatch: pytest.M
         "match (bid = prize)",
         "groups with signal",
         "legal",
+        "cut off",
     ):
         assert text in output
 

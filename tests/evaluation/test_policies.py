@@ -89,6 +89,16 @@ async def test_a_model_is_shown_the_whole_chat_through_its_template_each_turn() 
     assert (policy.temperature, sampler.params[0].max_tokens) == (0.0, 5)
 
 
+@pytest.mark.parametrize("stop", [True, False])
+async def test_a_reply_that_was_cut_off_is_recorded_so(stop: bool) -> None:
+    renderer = ChatRenderer(build_tokenizer())
+    sampler = ScriptedSampler(lambda _: build_sample([1], stop=stop))
+    policy = SamplerPolicy("tiny", sampler, renderer, SamplingParams(1))
+    result = await evaluate(policy, ScriptedSource({7: [[won()]]}), [task(7)])
+    [reply] = result.episodes[0].replies
+    assert reply.cut is not stop
+
+
 async def test_a_sampler_that_fails_is_the_policys_failure() -> None:
     def broken(_: object) -> Sample:
         raise SamplerError("the prompt leaves no room")

@@ -252,6 +252,14 @@ def test_the_log_of_episodes_is_bounded_and_a_full_disk_costs_no_step(
     log.add(trajectory)
 
 
+def test_the_log_of_episodes_has_which_replies_were_cut_off(tmp_path: Path) -> None:
+    whole, cut = build_trajectory().turns
+    turns = (whole, replace(cut, finish_reason="length"))
+    EpisodeLog(tmp_path).add(replace(build_trajectory(), turns=turns))
+    [record], _ = RecordFile(tmp_path / EPISODES_FILE, TrainedEpisode).read()
+    assert [reply.cut for reply in record.episode.replies] == [False, True]
+
+
 def test_games_and_opponents_are_distinguished(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert live(tmp_path).view().played == []
