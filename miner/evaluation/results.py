@@ -116,7 +116,11 @@ class EpisodeRecord(BaseModel):
 
 
 class EvaluationResult(BaseModel):
-    """All episodes of one policy on one list, in the list's order."""
+    """All episodes of one policy on one list, in the list's order.
+
+    Attributes:
+        likelihoods: scores are likelihoods of recorded replies, not results of what was played.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -125,13 +129,14 @@ class EvaluationResult(BaseModel):
     environment: str
     temperature: float | None = None
     seconds: float = 0.0
+    likelihoods: bool = False
     episodes: tuple[EpisodeRecord, ...]
 
     @property
     def score(self) -> Estimate | None:
         """Mean score with its interval; None when every episode was excluded."""
         scores = [e.score for e in self.episodes if e.score is not None]
-        return mean_score(scores) if scores else None
+        return mean_score(scores, likelihoods=self.likelihoods) if scores else None
 
     @property
     def unplayed(self) -> tuple[EpisodeRecord, ...]:

@@ -12,13 +12,17 @@ bootstrap are too narrow, and after ten wins out of ten both claim certainty. So
   differences 0, and half a pair each of +1 and -1. Shared luck cancels, and identical results do
   not prove equality.
 
+Likelihoods of recorded replies are no wins and losses: they differ from each other, and from those
+of another model, far less than these bounds allow for, and the rare loss that a t interval misses
+is not among them. They and their differences get the **t interval** (Student 1908).
+
 Intervals are two-sided with 95% confidence.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -45,8 +49,11 @@ class Estimate:
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
-def mean_score(scores: Sequence[float]) -> Estimate:
+def mean_score(scores: Sequence[float], *, likelihoods: bool = False) -> Estimate:
     """Mean of `scores` (each in [0, 1], at least one) with its Wilson interval.
+
+    Args:
+        likelihoods: they are likelihoods, for a t interval.
 
     Raises: `ValueError` for no scores or one outside [0, 1].
     """
@@ -54,6 +61,8 @@ def mean_score(scores: Sequence[float]) -> Estimate:
         raise ValueError("no scores: a mean needs at least one episode that counted")
     if outside := [score for score in scores if not 0.0 <= score <= 1.0]:
         raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
+    if likelihoods:
+        return _t_interval(scores, 0.0)
     n, z = len(scores), _Z
     mean = fsum(scores) / n
     shrink = 1 + z * z / n
@@ -70,8 +79,13 @@ def grouped(pairs: Iterable[tuple[Group, float]]) -> dict[Group, Estimate]:
     return {key: mean_score(groups[key]) for key in sorted(groups)}
 
 
-def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -> Estimate:
+def paired_difference(
+    first: Mapping[Key, float], second: Mapping[Key, float], *, likelihoods: bool = False
+) -> Estimate:
     """Mean of `first[k] - second[k]` over the episodes that both policies played.
+
+    Args:
+        likelihoods: scores are likelihoods, for a t interval.
 
     Raises: `ValueError` when they share no episode.
     """
@@ -79,6 +93,8 @@ def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -
     if not shared:
         raise ValueError("the two policies share no episode: evaluate both on one list")
     differences = [first[key] - second[key] for key in shared]
+    if likelihoods:
+        return _t_interval(differences, -1.0)
     n = len(differences)
     weight = n + 2
     centre = fsum(differences) / weight
@@ -86,3 +102,14 @@ def paired_difference(first: Mapping[Key, float], second: Mapping[Key, float]) -
     half = _Z * sqrt(max(0.0, square - centre * centre) / weight)
     mean = fsum(differences) / n
     return Estimate(mean, max(-1.0, centre - half), min(1.0, centre + half), n)
+
+
+def _t_interval(values: Sequence[float], least: float) -> Estimate:
+    """Mean of numbers from `least` to 1 with its t interval; a single one shows no spread."""
+    from scipy.special import stdtrit  # only runs on recorded conversations need it
+
+    n, mean = len(values), fsum(values) / len(values)
+    if n == 1:
+        return Estimate(mean, least, 1.0, n)
+    half = float(stdtrit(n - 1, 0.975)) * stdev(values) / sqrt(n)
+    return Estimate(mean, max(least, mean - half), min(1.0, mean + half), n)

@@ -67,7 +67,7 @@ def learning_curve(
                 [step for step, _ in drawn],
                 [score for _, score in drawn],
                 color=ORANGE,
-                label="held-out, greedy (95% interval)",
+                label="held-out (95% interval)",
                 line=True,
             )
         published = [e for e in evaluations if e.published and e.step is not None and e.score]

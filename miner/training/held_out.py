@@ -116,6 +116,8 @@ class HeldOut(TrainerCallback):
         None where they were not evaluated, or the paired 95% interval, twice as wide, reaches up to
         0: the highest of many scores is so by luck. At a plateau of 26 candidates that differ by
         chance alone, the interval as it is finds a fall a run, one of twice its width none in 500.
+        Likelihoods keep that of wins and losses, which is far wider: theirs would take the noise of
+        single updates for a fall.
         """
         lead = self._lead if step == self._last_step else None
         fell = lead is not None and 2 * lead.high < lead.mean
@@ -178,7 +180,7 @@ class HeldOut(TrainerCallback):
             result,
             step,
             published=self._better,
-            difference=_difference(candidate, self._best.base),
+            difference=_difference(candidate, self._best.base, likelihoods=result.likelihoods),
             withheld=failure or _undecided_in(self._undecided),
         )
         self._ended(began)
@@ -267,7 +269,7 @@ class HeldOut(TrainerCallback):
             self._note(f"{long} held-out games not counted: {result.first_message('too_long')}")
         fate = "published" if published else "kept the published one"
         reason = f": {withheld}" if withheld else ""
-        self._note(f"step {step}: held-out score {record.score} greedy, {fate}{reason}")
+        self._note(f"step {step}: held-out score {record.score}, {fate}{reason}")
 
     def _restore(self) -> BestModel | None:
         try:
@@ -287,14 +289,18 @@ class HeldOut(TrainerCallback):
             write_atomically(self._state_file, json.dumps(state))
 
 
-def _difference(first: Evaluated, second: Evaluated) -> Estimate | None:
+def _difference(
+    first: Evaluated, second: Evaluated, *, likelihoods: bool = False
+) -> Estimate | None:
     """On the episodes that both played; None for fewer than half of the list, too few to judge."""
     played = [
         {number: score for number, score in enumerate(model.scores) if score is not None}
         for model in (first, second)
     ]
     shared = len(played[0].keys() & played[1].keys())
-    return paired_difference(*played) if 2 * shared >= len(first.scores) and shared else None
+    if not shared or 2 * shared < len(first.scores):
+        return None
+    return paired_difference(*played, likelihoods=likelihoods)
 
 
 def _undecided_in(games: Sequence[str]) -> str:

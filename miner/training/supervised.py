@@ -106,7 +106,7 @@ def likelihood(
     scored = (
         _scored(record, islice(found, len(rows))) for record, rows in zip(mine, made, strict=True)
     )
-    part = played.model_copy(update={"episodes": tuple(scored)})
+    part = played.model_copy(update={"episodes": tuple(scored), "likelihoods": True})
     return joined(ranks.gather(part), dealt)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from miner.evaluation.statistics import grouped, mean_score, paired_difference
 
@@ -70,6 +70,25 @@ def test_equal_results_do_not_prove_equality() -> None:
     difference = paired_difference(scores, scores)
     assert difference.mean == 0
     assert difference.low < 0 < difference.high
+
+
+def test_likelihoods_and_their_differences_get_the_t_interval() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.uniform(0.2, 0.6, 100)
+    better = base + rng.normal(0.015, 0.01, 100)
+    score = mean_score(better.tolist(), likelihoods=True)
+    pairs = (dict(enumerate(scores.tolist())) for scores in (better, base))
+    gain = paired_difference(*pairs, likelihoods=True)
+    for estimate, values in ((score, better), (gain, better - base)):
+        known = ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (estimate.low, estimate.high) == pytest.approx((known.low, known.high))
+    assert 0.01 < gain.low < gain.high < 0.02
+
+
+def test_one_likelihood_shows_no_spread() -> None:
+    score = mean_score([0.3], likelihoods=True)
+    gain = paired_difference({1: 0.3}, {1: 0.2}, likelihoods=True)
+    assert (score.low, score.high, gain.low, gain.high) == (0, 1, -1, 1)
 
 
 def test_only_shared_episodes_are_compared() -> None:

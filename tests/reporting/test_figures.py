@@ -17,7 +17,7 @@ def test_a_curve_names_its_lines_and_references() -> None:
     ]
     svg = svg_of(learning_curve([step(n) for n in range(1, 30)], checkpoints))
     for text in (
-        "training, sampled", "held-out, greedy (95% interval)", "published model",
+        "training, sampled", "held-out (95% interval)", "published model",
         "random 0.50", "match (bid = prize) 0.954", "best response 0.958", "training step",
     ):  # fmt: skip
         assert text in svg

@@ -15,6 +15,7 @@ from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
+from miner.reporting.summary import verdict
 from miner.training import run
 from miner.training.held_out import HeldOut
 
@@ -99,6 +100,23 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert world.held_out.best.step == 10
     published = [(record.step, record.published) for record in world.records()]
     assert published == [(0, True), (10, True), (20, False)]
+
+
+def test_likelihoods_are_recorded_with_intervals_as_narrow_as_they_are(tmp_path):
+    base = [0.3 + 0.002 * i for i in range(100)]
+    world = World(tmp_path, base, [score + 0.015 for score in base], base)
+    world.evaluations = [
+        each.model_copy(update={"likelihoods": True}) for each in world.evaluations
+    ]
+    world.held_out.start()
+    for step in (10, 20):
+        world.held_out.consider(step)
+    assert world.held_out.fall(20) is None, "the noise of updates is no fall"
+    better = world.records()[1]
+    assert better.difference.low == pytest.approx(0.015)
+    assert better.score.high - better.score.low < 0.03
+    assert verdict(RunFolder(world.run_dir).read()).startswith("Better than its base: +0.015")
+    assert "step 10: held-out score 0.414 [0.402, 0.426], published" in world.notes
 
 
 def test_a_disk_that_refuses_a_model_costs_no_training(tmp_path):

@@ -14,6 +14,7 @@ import torch
 from entrypoint.exit_status import ExitStatus
 from miner.config.contract import SWE_DATASET
 from miner.config.errors import ConfigurationError
+from miner.evaluation.statistics import mean_score
 from miner.publishing.best import Evaluated
 from miner.publishing.gate import form_lost
 from miner.publishing.output_path import PUBLICATION_FILE
@@ -58,6 +59,7 @@ def test_held_out_conversations_become_likelier_and_the_model_is_published(work:
     assert work.steps == [1, 2, 3, 4, 5, 6]
     first = RunFolder(work.run_dir).read().evaluations[0]
     assert first.faults == {"0 blocks of bash": 8}
+    assert first.score == mean_score(found["base"].scores, likelihoods=True)
 
 
 def test_scores_are_geometric_means_of_the_recorded_tokens_probabilities(work: Work) -> None:
