@@ -6,7 +6,7 @@ once; games of one match follow each other.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -19,7 +19,7 @@ from miner.duel.play import Rules
 from miner.duel.players.base import Player
 from miner.duel.scoring import Scores, advancing, standings, task_scores
 from miner.duel.turn import Result
-from miner.evaluation.statistics import Estimate, mean_score
+from miner.evaluation.statistics import Estimate, grouped, mean_score
 from miner.games import game_named
 
 
@@ -81,29 +81,32 @@ class LeagueResult:
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
         results: Counter[Result] = Counter()
-        by_seat: tuple[list[float], list[float]] = ([], [])
+        played: list[tuple[int, float, Hashable]] = []
         forfeits: Counter[str] = Counter()
         usage = Usage()
         for match in self.matches:
             if match.game != game or match.failure or player not in (match.first, match.second):
                 continue
             second = player == match.second
+            opponent = match.first if second else match.second
             for record in match.games:
                 seat = record.first_seat ^ second
                 result = opposite(record.result) if second else record.result
                 results[result] += 1
-                by_seat[seat].append(POINTS[result])
+                played.append((seat, POINTS[result], (opponent, record.seed)))
                 usage.add(record.usage[seat])
                 if record.forfeit is not None and record.forfeit.player == seat:
                     forfeits[record.forfeit.cause.value] += 1
+        by_seat = grouped(played)
+        points, pairs = [points for _, points, _ in played], [pair for *_, pair in played]
         return Row(
             player=player,
             game=game,
             wins=results["win"],
             draws=results["draw"],
             losses=results["loss"],
-            score=_estimate([*by_seat[0], *by_seat[1]]),
-            by_seat=(_estimate(by_seat[0]), _estimate(by_seat[1])),
+            score=mean_score(points, pairs) if played else None,
+            by_seat=(by_seat.get(0), by_seat.get(1)),
             forfeits=dict(forfeits),
             usage=usage,
         )
@@ -170,7 +173,3 @@ async def play_league(
 
 def _without_plies(record: GameRecord) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if name != "plies"}
-
-
-def _estimate(points: Sequence[float]) -> Estimate | None:
-    return mean_score(points) if points else None

@@ -67,7 +67,7 @@ class Scored:
 async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
     """Both seats of each of the tournament's first `pairs` seeds; all matches at once.
 
-    The interval takes games for independent, although those of a match share notes.
+    The interval takes pairs for independent, although those of a match share notes.
 
     Raises: what a player raises.
     """
@@ -90,6 +90,8 @@ async def score(player: Player, meeting: Meeting, pairs: int) -> Scored:
     )
     records = [record for match in matches for record in match]
     return Scored(
-        mean_score([POINTS[record.result] for record in records]),
+        mean_score(
+            [POINTS[record.result] for record in records], [record.seed for record in records]
+        ),
         sum(record.forfeiter == 0 for record in records),
     )

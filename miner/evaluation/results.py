@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from miner.config.contract import agent_seat, is_game
 from miner.environments.base import EpisodeTask
-from miner.evaluation.statistics import Estimate, grouped, mean_score
+from miner.evaluation.statistics import Estimate, Group, grouped, mean_score
 from miner.games import deck_size
 
 Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "too_long", "infrastructure"]
@@ -26,6 +26,12 @@ EXCLUDING: tuple[Failure, ...] = ("too_long", "infrastructure")
 """Failures of episodes that no score counts."""
 
 _COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")
+
+
+def deal_of(key: EpisodeKey) -> Hashable:
+    """Equal for both seats of a duel, for `miner.evaluation.statistics`."""
+    environment, task_id, _, opponent = key
+    return environment, task_id, opponent
 
 
 class Reply(BaseModel):
@@ -135,8 +141,10 @@ class EvaluationResult(BaseModel):
     @property
     def score(self) -> Estimate | None:
         """Mean score with its interval; None when every episode was excluded."""
-        scores = [e.score for e in self.episodes if e.score is not None]
-        return mean_score(scores, likelihoods=self.likelihoods) if scores else None
+        counted = [(e.score, deal_of(e.key)) for e in self.episodes if e.score is not None]
+        if not counted:
+            return None
+        return mean_score(*zip(*counted, strict=True), likelihoods=self.likelihoods)
 
     @property
     def unplayed(self) -> tuple[EpisodeRecord, ...]:
@@ -156,7 +164,7 @@ class EvaluationResult(BaseModel):
     @property
     def by_game(self) -> dict[str, Estimate]:
         """Score of each game, where several were played."""
-        games = grouped((e.environment, e.score) for e in self.episodes if e.score is not None)
+        games = self._by(lambda episode: episode.environment)
         return games if len(games) > 1 else {}
 
     @property
@@ -208,7 +216,9 @@ class EvaluationResult(BaseModel):
         """Number of episodes that ended in each kind of failure."""
         return dict(Counter(episode.failure for episode in self.episodes if episode.failure))
 
-    def _by(self, key: Callable[[EpisodeRecord], int | None]) -> dict[int, Estimate]:
+    def _by(self, key: Callable[[EpisodeRecord], Group | None]) -> dict[Group, Estimate]:
         return grouped(
-            (k, e.score) for e in self.episodes if e.score is not None and (k := key(e)) is not None
+            (k, e.score, deal_of(e.key))
+            for e in self.episodes
+            if e.score is not None and (k := key(e)) is not None
         )

@@ -12,6 +12,10 @@ bootstrap are too narrow, and after ten wins out of ten both claim certainty. So
   differences 0, and half a pair each of +1 and -1. Shared luck cancels, and identical results do
   not prove equality.
 
+Games that come in deals, as a duel's two with swapped seats, are not drawn alone: between players
+whose moves chance does not decide, the second is a copy of the first. A mean counts for as many
+games as its **design effect** leaves (Kish 1965), a difference is of the means of deals.
+
 Likelihoods of recorded replies are no wins and losses: they differ from each other, and from those
 of another model, far less than these bounds allow for, and the rare loss that a t interval misses
 is not among them. They and their differences get the **t interval** (Student 1908).
@@ -19,10 +23,10 @@ is not among them. They and their differences get the **t interval** (Student 19
 Intervals are two-sided with 95% confidence.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
-from statistics import NormalDist, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -49,10 +53,13 @@ class Estimate:
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
 
 
-def mean_score(scores: Sequence[float], *, likelihoods: bool = False) -> Estimate:
+def mean_score(
+    scores: Sequence[float], deals: Sequence[Hashable] = (), *, likelihoods: bool = False
+) -> Estimate:
     """Mean of `scores` (each in [0, 1], at least one) with its Wilson interval.
 
     Args:
+        deals: each score's, equal for those that were drawn together; empty: all were drawn alone.
         likelihoods: they are likelihoods, for a t interval.
 
     Raises: `ValueError` for no scores or one outside [0, 1].
@@ -63,28 +70,34 @@ def mean_score(scores: Sequence[float], *, likelihoods: bool = False) -> Estimat
         raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
     if likelihoods:
         return _t_interval(scores, 0.0)
-    n, z = len(scores), _Z
-    mean = fsum(scores) / n
+    mean, z = fsum(scores) / len(scores), _Z
+    n = len(scores) / _design_effect(scores, deals or range(len(scores)), mean)
     shrink = 1 + z * z / n
     centre = (mean + z * z / (2 * n)) / shrink
     half = z * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n)) / shrink
-    return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)), n)
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return Estimate(mean, min(mean, low), max(mean, high), len(scores))
 
 
-def grouped(pairs: Iterable[tuple[Group, float]]) -> dict[Group, Estimate]:
-    """`mean_score` of each group of (key, score), in ascending order of keys."""
-    groups: dict[Group, list[float]] = {}
-    for key, score in pairs:
-        groups.setdefault(key, []).append(score)
-    return {key: mean_score(groups[key]) for key in sorted(groups)}
+def grouped(scores: Iterable[tuple[Group, float, Hashable]]) -> dict[Group, Estimate]:
+    """`mean_score` of each group of (key, score, deal), in ascending order of keys."""
+    groups: dict[Group, list[tuple[float, Hashable]]] = {}
+    for key, score, deal in scores:
+        groups.setdefault(key, []).append((score, deal))
+    return {key: mean_score(*zip(*groups[key], strict=True)) for key in sorted(groups)}
 
 
 def paired_difference(
-    first: Mapping[Key, float], second: Mapping[Key, float], *, likelihoods: bool = False
+    first: Mapping[Key, float],
+    second: Mapping[Key, float],
+    deal: Callable[[Key], Hashable] = lambda key: key,
+    *,
+    likelihoods: bool = False,
 ) -> Estimate:
     """Mean of `first[k] - second[k]` over the episodes that both policies played.
 
     Args:
+        deal: of an episode; equal for those that were drawn together.
         likelihoods: scores are likelihoods, for a t interval.
 
     Raises: `ValueError` when they share no episode.
@@ -92,16 +105,34 @@ def paired_difference(
     shared = first.keys() & second.keys()
     if not shared:
         raise ValueError("the two policies share no episode: evaluate both on one list")
-    differences = [first[key] - second[key] for key in shared]
+    deals: dict[Hashable, list[float]] = {}
+    for key in shared:
+        deals.setdefault(deal(key), []).append(first[key] - second[key])
+    differences = [*map(fmean, deals.values())]
     if likelihoods:
         return _t_interval(differences, -1.0)
-    n = len(differences)
-    weight = n + 2
+    weight = len(differences) + 2
     centre = fsum(differences) / weight
     square = (fsum(d * d for d in differences) + 1) / weight
     half = _Z * sqrt(max(0.0, square - centre * centre) / weight)
-    mean = fsum(differences) / n
-    return Estimate(mean, max(-1.0, centre - half), min(1.0, centre + half), n)
+    mean = fsum(first[key] - second[key] for key in shared) / len(shared)
+    return Estimate(mean, max(-1.0, centre - half), min(1.0, centre + half), len(shared))
+
+
+def _design_effect(scores: Sequence[float], deals: Sequence[Hashable], mean: float) -> float:
+    """Variance of a mean as a multiple of that of scores drawn alone, 1 at least.
+
+    Two deals are added, one won and one lost throughout: few deals, or many that were all won, do
+    not show how far the games of one agree.
+    """
+    apart: dict[Hashable, list[float]] = {}
+    for deal, score in zip(deals, scores, strict=True):
+        apart.setdefault(deal, []).append(score - mean)
+    most = max(map(len, apart.values()))
+    added = most * (mean**2 + (1 - mean) ** 2)
+    alone = fsum(one**2 for each in apart.values() for one in each) + added
+    together = fsum(fsum(each) ** 2 for each in apart.values()) + most * added
+    return max(1.0, together / alone)
 
 
 def _t_interval(values: Sequence[float], least: float) -> Estimate:

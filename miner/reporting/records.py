@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miner.config.errors import ConfigurationError
-from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
+from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply, deal_of
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.rollout.stats import RolloutStats
 
@@ -181,7 +181,7 @@ class EvaluationRecord(Record):
             "step": step,
             "time": time,
             "split": split,
-            "difference": paired_difference(result.scores, base.scores)
+            "difference": paired_difference(result.scores, base.scores, deal_of)
             if base and shared
             else None,
             "failures": result.failures(),

@@ -17,7 +17,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE, write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
-from miner.evaluation.results import EvaluationResult
+from miner.evaluation.results import EvaluationResult, deal_of
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.learning.schedule import Schedule
 from miner.publishing.best import BestModel, Evaluated
@@ -170,7 +170,7 @@ class HeldOut(TrainerCallback):
         self._latest = result
         candidate = _evaluated(step, result)
         passed = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
-        self._lead = _difference(candidate, self._best.highest)
+        self._lead = _difference(candidate, self._best.highest, result)
         failure = self._publication_failure(candidate, last) if passed else ""
         self._better = passed and not failure
         if self._better:
@@ -180,7 +180,9 @@ class HeldOut(TrainerCallback):
             result,
             step,
             published=self._better,
-            difference=_difference(candidate, self._best.base, likelihoods=result.likelihoods),
+            difference=_difference(
+                candidate, self._best.base, result, likelihoods=result.likelihoods
+            ),
             withheld=failure or _undecided_in(self._undecided),
         )
         self._ended(began)
@@ -290,9 +292,9 @@ class HeldOut(TrainerCallback):
 
 
 def _difference(
-    first: Evaluated, second: Evaluated, *, likelihoods: bool = False
+    first: Evaluated, second: Evaluated, result: EvaluationResult, *, likelihoods: bool = False
 ) -> Estimate | None:
-    """On the episodes that both played; None for fewer than half of the list, too few to judge."""
+    """On the episodes of `result` that both played; None for fewer than half, too few to judge."""
     played = [
         {number: score for number, score in enumerate(model.scores) if score is not None}
         for model in (first, second)
@@ -300,7 +302,8 @@ def _difference(
     shared = len(played[0].keys() & played[1].keys())
     if not shared or 2 * shared < len(first.scores):
         return None
-    return paired_difference(*played, likelihoods=likelihoods)
+    deals = [deal_of(episode.key) for episode in result.episodes]
+    return paired_difference(played[0], played[1], deals.__getitem__, likelihoods=likelihoods)
 
 
 def _undecided_in(games: Sequence[str]) -> str:

@@ -7,7 +7,11 @@ import pyspiel
 import pytest
 
 from miner.duel.channel.findings import warning_of
+from miner.duel.channel.tasks import duel_task
+from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.statistics import mean_score, paired_difference
 from miner.reporting.page import write_report
+from miner.reporting.records import EvaluationRecord
 from miner.reporting.replay_page import in_script, replay_html
 from miner.reporting.run_folder import RunFolder
 from tests.commands import miner
@@ -34,6 +38,28 @@ def test_a_baseline_plays_the_tournaments_games(played: Path) -> None:
     page = write_report(played).read_text()
     assert "leduc poker" in page
     assert "Grey rows" not in page
+
+
+def test_intervals_are_of_pairs_of_games() -> None:
+    """Both seats of a seed; they are copies here."""
+
+    def result(*scores: float) -> EvaluationResult:
+        episodes = tuple(
+            EpisodeRecord.of(duel_task(game, seed, seat, "bid"), score=score)
+            for game in ("goofspiel", "othello")
+            for seed, score in enumerate(scores)
+            for seat in (0, 1)
+        )
+        return EvaluationResult(policy="m", channel="duel", environment="duel", episodes=episodes)
+
+    better, base = result(1, 1, 1, 0), result(0, 1, 0, 0)
+    record = EvaluationRecord.of(better, split="grader", time=0.0, base=base)
+    single, shared = mean_score([1, 1, 1, 0]), mean_score([1, 1, 1, 0] * 2)
+    assert record.score.low == pytest.approx(shared.low)
+    assert record.by_game["duel:othello"].low == pytest.approx(single.low)
+    assert record.by_seat[0].low == pytest.approx(shared.low), "a seat has one game of each pair"
+    gain = paired_difference(dict(enumerate([1, 1, 1, 0] * 2)), dict(enumerate([0, 1, 0, 0] * 2)))
+    assert record.difference.low == pytest.approx(gain.low)
 
 
 def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:

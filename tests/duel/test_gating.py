@@ -12,6 +12,7 @@ from miner.duel.players.base import Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.scoreboard import Meeting, score
 from miner.duel.turn import Request
+from miner.evaluation.statistics import mean_score
 from tests.commands import miner
 from tests.duel.stand_ins import Scripted, interrupting, lowest_call
 
@@ -71,3 +72,4 @@ async def test_forfeits_are_counted_and_lost() -> None:
     scored = await score(Scripted("silent", answer), Meeting("goofspiel", "bid", 5), 4)
     assert scored.forfeits == scored.score.n == 8
     assert scored.score.mean == 0
+    assert scored.score.high == pytest.approx(mean_score([0.0] * 4).high), "each pair counts once"

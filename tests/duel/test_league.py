@@ -20,7 +20,7 @@ from miner.duel.league import play_league
 from miner.duel.match import Limits
 from miner.duel.play import Rules
 from miner.duel.players.base import Reply
-from miner.duel.players.rules import RulePlayer, random_move
+from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
 from miner.duel.report.scenes import frames
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
@@ -59,6 +59,19 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert result.row("a", "othello").wins >= 4
     assert result.row("broken", "othello").score is None  # a win before it failed is left out
     assert set(result.advancing()) <= {"a", "b"}
+
+
+async def test_pairs_of_games_that_are_copies_count_once() -> None:
+    def middle(request: Request) -> int:
+        return request.legal[len(request.legal) // 2]
+
+    players = [RulePlayer("bid", bid_the_prize), RulePlayer("middle", middle)]
+    result = await play_league(players, ["goofspiel"], RULES, Limits(pairs=8))
+    row = result.row("middle", "goofspiel")
+    whole, seat = row.score, row.by_seat[0]
+    assert 0 < whole.mean < 1
+    assert (whole.n, seat.n) == (16, 8)
+    assert (whole.low, whole.high) == pytest.approx((seat.low, seat.high))
 
 
 async def test_a_league_without_a_game_is_an_error_and_no_standing(

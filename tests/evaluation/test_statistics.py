@@ -72,6 +72,46 @@ def test_equal_results_do_not_prove_equality() -> None:
     assert difference.low < 0 < difference.high
 
 
+def test_copies_of_a_game_count_once() -> None:
+    first, second = [1.0] * 9 + [0.5, 0.0], [0.0, 1.0] + [0.0] * 9
+    copied = {(number, seat): each for number, each in enumerate(first) for seat in (0, 1)}
+    other = {(number, seat): second[number] for number, seat in copied}
+    deals = [number for number, _ in copied]
+    scores = mean_score([*copied.values()], deals), mean_score(first)
+    gains = (
+        paired_difference(copied, other, lambda key: key[0]),
+        paired_difference(dict(enumerate(first)), dict(enumerate(second))),
+    )
+    for twice, once in (scores, gains):
+        assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
+        assert twice.n == 2 * once.n
+
+
+@given(SCORES)
+def test_games_that_differ_as_they_like_count_each(scores: list[float]) -> None:
+    assert mean_score(scores, range(len(scores))) == mean_score(scores)
+    even = mean_score([0.0, 1.0] * 9, [number // 2 for number in range(18)])
+    assert even == mean_score([0.0, 1.0] * 9), "no narrower where a deal's games differ"
+
+
+def test_another_win_makes_no_interval_of_pairs_wider() -> None:
+    """Games that were all won do not show how far those of a pair agree."""
+    pairs = [number // 2 for number in range(40)]
+    lows = [mean_score([1.0] * wins + [0.0] * (40 - wins), pairs).low for wins in range(41)]
+    assert lows == sorted(lows)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("pairs", "wins"), [(20, 0.8), (100, 0.5), (100, 0.95)])
+def test_an_interval_of_pairs_covers_the_truth(pairs: int, wins: float, alike: float) -> None:
+    rng = np.random.default_rng(pairs)
+    won = rng.random((2000, pairs, 2)) < wins
+    won[..., 1] = np.where(rng.random((2000, pairs)) < alike, won[..., 0], won[..., 1])
+    deals = [number // 2 for number in range(2 * pairs)]
+    found = [mean_score(scores.ravel().tolist(), deals) for scores in won.astype(float)]
+    assert 0.92 < np.mean([each.low <= wins <= each.high for each in found]) < 0.98
+
+
 def test_likelihoods_and_their_differences_get_the_t_interval() -> None:
     rng = np.random.default_rng(0)
     base = rng.uniform(0.2, 0.6, 100)
@@ -97,7 +137,7 @@ def test_only_shared_episodes_are_compared() -> None:
 
 
 def test_groups_come_in_ascending_order() -> None:
-    parts = grouped([(16, 1.0), (8, 0.0), (16, 0.0), (10, 0.5)])
+    parts = grouped([(16, 1.0, "a"), (8, 0.0, "a"), (16, 0.0, "b"), (10, 0.5, "a")])
     assert [(key, part.mean, part.n) for key, part in parts.items()] == [
         (8, 0.0, 1),
         (10, 0.5, 1),

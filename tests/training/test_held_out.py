@@ -9,6 +9,7 @@ from miner.config.errors import ConfigurationError
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.statistics import paired_difference
 from miner.learning.schedule import Schedule
 from miner.publishing.deadline import SAFETY, Deadline
 from miner.publishing.errors import PublishingError
@@ -52,6 +53,15 @@ def result(scores):
     return EvaluationResult(
         policy="model", channel="builtin", environment="goofspiel", episodes=episodes
     )
+
+
+def in_pairs(evaluation):
+    """The same episodes as duels, each two of one seed."""
+    episodes = [
+        episode.model_copy(update={"environment": "duel:leduc_poker", "task_id": i // 2})
+        for i, episode in enumerate(evaluation.episodes)
+    ]
+    return evaluation.model_copy(update={"episodes": tuple(episodes)})
 
 
 class World:
@@ -100,6 +110,22 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert world.held_out.best.step == 10
     published = [(record.step, record.published) for record in world.records()]
     assert published == [(0, True), (10, True), (20, False)]
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_seats_of_a_duel_are_compared_as_one(tmp_path, pairs):
+    """Seven lost pairs of twelve are a fall as 14 games of 24, and not yet as copies."""
+    world = World(tmp_path, [0.0] * 24, [1.0] * 24, [0.0] * 14 + [1.0] * 10)
+    if pairs:
+        world.evaluations = [in_pairs(each) for each in world.evaluations]
+    world.held_out.start()
+    for step in (10, 20):
+        world.held_out.consider(step)
+    assert (world.held_out.fall(20) is None) == pairs
+    better = world.records()[1].difference
+    once = paired_difference(dict.fromkeys(range(12), 1.0), dict.fromkeys(range(12), 0.0))
+    assert (better.n, better.low < 0.7) == (24, pairs)
+    assert not pairs or better.low == once.low
 
 
 def test_likelihoods_are_recorded_with_intervals_as_narrow_as_they_are(tmp_path):
