@@ -12,8 +12,9 @@ from miner.evaluation.statistics import Estimate
 from miner.games import GAMES, RANDOM, ReferenceScore
 from miner.reporting.records import CHECKPOINT, EvaluationRecord
 
-_WIDE = 110
 _LOG = 240  # columns: no table of scores is wider
+_NAME, _SHORT_NAME = 16, 8  # columns that are kept for names where there is room, and at least
+Column = tuple[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +88,26 @@ def print_scores(console: Console, evaluations: Sequence[EvaluationRecord]) -> N
     """Show `score_table`, in a log with all of its columns."""
     if not console.is_terminal:
         console = Console(file=console.file, width=_LOG, quiet=console.quiet)
-    console.print(score_table(evaluations, console.width))
+    console.print(score_table(evaluations, console.width), crop=False)
 
 
 def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
-    """A table for a terminal of `width` columns; narrow ones get none for each deck size.
+    """A table for a terminal of `width` columns, in which names fold and numbers never do: narrow
+    ones get no columns for deck sizes, then intervals below their means.
 
     Known values are dim. Columns in which nothing happened are left out.
     """
     rows = score_rows(evaluations)
     sizes = deck_sizes(evaluations)
-    columns: list[tuple[str, list[str]]] = [
+    columns: list[Column] = [
         ("score [95% interval]", [row.score for row in rows]),
         ("against base", [row.difference for row in rows]),
         ("n", [row.episodes for row in rows]),
+        *((f"{size} cards", [row.by_deck_size.get(size, "") for row in rows]) for size in sizes),
         ("invalid", [row.invalid for row in rows]),
         ("timed out", [row.timed_out for row in rows]),
         ("excluded", [row.excluded for row in rows]),
     ]
-    if width >= _WIDE:
-        columns[3:3] = [
-            (f"{size} cards", [row.by_deck_size.get(size, "") for row in rows]) for size in sizes
-        ]
     quiet = {"", "0"}
     remarkable = ("against base", "timed out", "excluded")
     columns = [
@@ -116,14 +115,30 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
         for column in columns
         if column[0] not in remarkable or not quiet.issuperset(column[1])
     ]
+    room = width - min(_NAME, max((len(row.name) for row in rows), default=0))
+    if _room(columns) > room:
+        columns = [column for column in columns if not column[0].endswith("cards")]
+    if _room(columns) > room:
+        columns = [
+            (heading.replace(" [", "\n["), [cell.replace(" [", "\n[") for cell in cells])
+            for heading, cells in columns
+        ]
+    least = _room(columns) + _SHORT_NAME
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("policy", no_wrap=True)
+    table.width = least if least > width else None
+    table.add_column("policy", overflow="fold")
     for heading, _ in columns:
         table.add_column(_literal(heading), justify="right", no_wrap=True)
     for index, row in enumerate(rows):
         cells = [_literal(column[index]) for _, column in columns]
         table.add_row(_literal(row.name), *cells, style="dim" if row.known else None)
     return table
+
+
+def _room(columns: Sequence[Column]) -> int:
+    """Width of columns with the gap before each, and of the table's margins."""
+    texts = ("\n".join((heading, *cells)) for heading, cells in columns)
+    return 2 + sum(2 + max(map(len, text.splitlines())) for text in texts)
 
 
 def evaluation_tables(record: EvaluationRecord) -> list[Table]:

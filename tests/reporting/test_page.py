@@ -12,6 +12,7 @@ from miner.config.heartbeat import Heartbeat
 from miner.config.settings import Settings, to_toml
 from miner.environments import EpisodeTask
 from miner.evaluation.results import Reply
+from miner.evaluation.statistics import Estimate
 from miner.reporting.page import best_first, write_report
 from miner.reporting.records import LOGPROB_GAP, EvaluationRecord
 from miner.reporting.run_folder import RunFolder
@@ -275,6 +276,26 @@ def test_games_that_the_clock_ended_are_distinguished_from_lost_ones(
     table = score_table([evaluation("base", 0.4, environment="othello", failures=failures)], 80)
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns.get("timed out") == shown
+
+
+@pytest.mark.parametrize("width", [50, 80, 81, 110, 130, 160])
+@pytest.mark.parametrize("name", ["trained", "a policy with a long name, over builtin"])
+def test_a_terminal_cuts_no_number_off(width: int, name: str) -> None:
+    shown = io.StringIO()
+    failures = {"timeout": 7, "infrastructure": 12}
+    gain = Estimate(mean=0.15, low=0.101, high=0.199, n=250)
+    records = [
+        evaluation(name, 0.4, difference=gain, failures=failures, parse_failures=100),
+        evaluation("match (bid = prize)", 0.954),
+    ]
+    print_scores(Console(file=shown, width=width, force_terminal=True, color_system=None), records)
+    lines = shown.getvalue().splitlines()
+    words = set(shown.getvalue().split())
+    assert words.issuperset(("0.400", "+0.150", "0.954", "100", "10.0%", "7", "12"))
+    for bounds in ("[0.300, 0.500]", "[+0.101, +0.199]", "[0.854, 1.000]"):
+        assert bounds in shown.getvalue()
+    assert "\u2026" not in shown.getvalue()
+    assert width < 80 or max(map(len, lines)) <= width
 
 
 def test_a_log_of_a_narrow_terminal_has_every_number() -> None:
