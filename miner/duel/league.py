@@ -58,6 +58,12 @@ class LeagueResult:
         """It ended before its time."""
         return any(match.stopped == INTERRUPTED for match in self.matches)
 
+    @property
+    def played(self) -> list[str]:
+        """Games of which a match counts; the others are in no rank."""
+        counted = {match.game for match in self.matches if match.games and not match.failure}
+        return [game for game in self.games if game in counted]
+
     def environment_scores(self, game: str) -> Scores:
         """(wins + draws / 2) / games of each player, pooled over all its games.
 
@@ -67,8 +73,9 @@ class LeagueResult:
         return {name: score.mean if score else 0.0 for name, score in scores.items()}
 
     def task_scores(self) -> Scores:
-        """Each player's mean quantile over the games, what ranks are made of."""
-        return task_scores({game: self.environment_scores(game) for game in self.games})
+        """Each player's mean quantile over the games played, what ranks are made of; 0 of none."""
+        scores = task_scores({game: self.environment_scores(game) for game in self.played})
+        return dict.fromkeys(self.players, 0.0) | scores
 
     def standings(self) -> list[tuple[str, float]]:
         """Best first."""
@@ -76,7 +83,7 @@ class LeagueResult:
 
     def advancing(self) -> list[str]:
         """Names of those who would advance from this group."""
-        return advancing(self.task_scores(), self.boss)
+        return advancing(self.task_scores(), self.boss) if self.played else []
 
     def row(self, player: str, game: str) -> Row:
         """A player's games in one game."""
@@ -120,7 +127,7 @@ class LeagueResult:
             "boss": self.boss,
             "standings": [{"player": name, "score": score} for name, score in self.standings()],
             "advancing": self.advancing(),
-            "environment_scores": {game: self.environment_scores(game) for game in self.games},
+            "environment_scores": {game: self.environment_scores(game) for game in self.played},
             "rows": [asdict(self.row(name, game)) for game in self.games for name in self.players],
             "matches": [
                 asdict(match) | {"games": [_without_plies(record) for record in match.games]}

@@ -1,14 +1,17 @@
 """A league from the command line to the page, and what it does about players that fail."""
 
 import asyncio
+import io
 import json
 import os
+import re
 import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from miner.__main__ import app
@@ -21,7 +24,9 @@ from miner.duel.match import Limits
 from miner.duel.play import Rules
 from miner.duel.players.base import Reply
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
+from miner.duel.report.page import league_page
 from miner.duel.report.scenes import frames
+from miner.duel.report.tables import print_league
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.environments.errors import InfrastructureError
@@ -59,6 +64,29 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert result.row("a", "othello").wins >= 4
     assert result.row("broken", "othello").score is None  # a win before it failed is left out
     assert set(result.advancing()) <= {"a", "b"}
+
+
+async def test_a_game_that_was_not_played_is_in_no_rank() -> None:
+    bid = RulePlayer("b", bid_the_prize)  # fails in other games
+    players = [RulePlayer("a", lambda request: request.legal[0]), bid]
+    result = await play_league(players, ["othello", "goofspiel"], RULES, Limits(pairs=2))
+    assert result.played == ["goofspiel"]
+    assert result.task_scores() == {"a": 0.0, "b": 1.0}
+    assert result.to_json({})["environment_scores"].keys() == {"goofspiel"}
+    console = Console(file=io.StringIO(), width=100)
+    print_league(result, console)
+    assert re.search(r"\n +b +1\.000 +- +1\.000 ", console.file.getvalue())
+    assert '<td>b<td class="num best">1.000\n<td class="num">-<' in league_page(result, {}, 0)
+
+
+async def test_of_a_league_in_which_nothing_counts_no_player_advances() -> None:
+    def fails(request: Request) -> int:
+        raise OSError("the disk is full")
+
+    players = [RulePlayer("a", fails), RulePlayer("b", random_move(1))]
+    result = await play_league(players, ["clobber"], RULES, Limits(pairs=1))
+    assert result.advancing() == []
+    assert "No player would advance: no match counts." in league_page(result, {}, 0)
 
 
 async def test_pairs_of_games_that_are_copies_count_once() -> None:
@@ -225,8 +253,6 @@ def test_the_command_plays_prints_and_writes(tmp_path: Path) -> None:
 
 
 async def test_a_page_holds_no_code_of_a_players(tmp_path: Path) -> None:
-    from miner.duel.report.page import league_page
-
     players = [Scripted("<i>", _takes_notes), RulePlayer("b", random_move(1))]
     result = await play_league(players, ["clobber"], RULES, Limits(pairs=1))
     plies = result.matches[0].games[0].plies

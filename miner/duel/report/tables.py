@@ -34,6 +34,8 @@ def print_league(result: LeagueResult, console: Console) -> None:
 
 def advice(result: LeagueResult) -> str:
     """A sentence on who would advance."""
+    if not result.played:
+        return "No player would advance: no match counts."
     going = result.advancing()
     if not going:
         return f"No player would advance: the boss {result.boss} is not beaten."
@@ -97,8 +99,8 @@ def _standings_table(result: LeagueResult) -> Table:
     table.add_column("rank", justify="right")
     for game in result.games:
         table.add_column(game.partition("_")[0], justify="right")
-    scores = {game: result.environment_scores(game) for game in result.games}
+    scores = {game: result.environment_scores(game) for game in result.played}
     for player, score in result.standings():
-        shown = [f"{scores[game][player]:.3f}" for game in result.games]
+        shown = [f"{scores[game][player]:.3f}" if game in scores else "-" for game in result.games]
         table.add_row(escape(player), f"{score:.3f}", *shown)
     return table
