@@ -150,7 +150,7 @@ async def play_league(
 
     Cancelled (Ctrl-C), it returns what was played.
 
-    Raises: `ConfigurationError` for equal names or a boss that does not play.
+    Raises: `ConfigurationError` for equal names or a boss that does not play, and as `play_match`.
     """
     names = [player.name for player in players]
     if len(set(names)) < len(names):
@@ -169,9 +169,11 @@ async def play_league(
         return match
 
     pairs = list(combinations(players, 2))
-    tasks = [asyncio.ensure_future(play(game, a, b)) for game in games for a, b in pairs]
     try:
-        await asyncio.gather(*tasks)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(play(game, a, b)) for game in games for a, b in pairs]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     except asyncio.CancelledError:
         take_back_cancellation()
         tasks = [task for task in tasks if not task.cancelled()]  # others had not begun

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from miner.config.contract import GAME_REPLAYS, LOSSES_IN_A_ROW, MATCH_SECONDS, MOST_FORFEITS
+from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import fitting_seeds
 from miner.duel.memory import Notes
 from miner.duel.outcome import GameRecord
@@ -80,6 +81,8 @@ async def play_match(
     """Play a match. A player that fails for good ends it and is named in `failure`.
 
     Cancelled, it returns what was played.
+
+    Raises: `ConfigurationError` of a player that the user wrote.
     """
     result = MatchResult(game.name, first.name, second.name)
     players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
@@ -103,6 +106,8 @@ async def play_match(
                 on_game(result.games[-1])
         except asyncio.CancelledError:
             result.stopped = INTERRUPTED
+        except ConfigurationError:
+            raise
         except Exception as error:
             result.failure = f"{type(error).__name__}: {error}"
             result.stopped = "broke off"

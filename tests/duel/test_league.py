@@ -66,6 +66,16 @@ async def test_a_player_that_fails_breaks_off_its_own_matches_alone() -> None:
     assert set(result.advancing()) <= {"a", "b"}
 
 
+async def test_a_mistake_of_the_users_ends_the_league_and_every_match_of_it() -> None:
+    def fails(request: Request) -> Reply:
+        raise ConfigurationError("your play raised AttributeError")
+
+    players = [RulePlayer("a", random_move(1)), RulePlayer("b", random_move(2))]
+    with pytest.raises(ConfigurationError, match="your play raised"):
+        await play_league([*players, Scripted("mine", fails)], ["othello"], RULES, Limits(pairs=99))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_game_that_was_not_played_is_in_no_rank() -> None:
     bid = RulePlayer("b", bid_the_prize)  # fails in other games
     players = [RulePlayer("a", lambda request: request.legal[0]), bid]

@@ -15,6 +15,7 @@ from miner.duel.teachers import Seen, taught_values
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from tests.commands import refusal
 from tests.duel.stand_ins import asked
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "own_duels.py")
@@ -74,6 +75,19 @@ def test_what_is_wrong_with_a_teacher_is_one_sentence(
 def test_a_teacher_that_is_not_there_is_reported_by_its_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"demonstrations\.teacher"):
         taught_by("no/such/file.py:teach")
+
+
+@pytest.mark.parametrize("command", ["duel", "league"])
+def test_an_opponent_that_raises_ends_the_command_and_is_named(
+    tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text("def play(game, seen):\n    return seen.points\n")
+    words = [command, f"{file}:play", "mcts:50", "--games", "clobber,leduc_poker", "--pairs", "2"]
+    found = refusal(*words, "--out", str(tmp_path / "out"))
+    assert f"opponents '{file}:play' raised AttributeError" in found
+    assert "idea.py, line 2" in found
+    assert not (tmp_path / "out").exists()
 
 
 async def test_an_opponent_must_name_a_legal_action(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ class Player(Protocol):
         """Answer a request.
 
         Raises: `ReplyForfeit` for what loses the game by the tournament's rules,
-            `UnreachableError` for a server that is away; anything else ends the match.
+            `UnreachableError` for a server that is away, `ConfigurationError` for what the user
+            has to change, which ends the command; anything else ends the match.
         """
 
     async def close(self) -> None:
