@@ -234,14 +234,15 @@ class EpisodeTrainer(TreeTrainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Raises: `RuntimeError` where the parent warns: the run would continue with weights of the
         base's."""
-        lost = {*load_result.missing_keys} - {*self.model.all_tied_weights_keys}
+        model: Any = self.model
+        lost = {*load_result.missing_keys} - {*model.all_tied_weights_keys}
         if lost or load_result.unexpected_keys:
             raise RuntimeError(
                 f"the checkpoint is not of this model: {len(lost)} weights are missing in it and "
                 f"{len(load_result.unexpected_keys)} unknown, such as "
                 f"{min(lost | {*load_result.unexpected_keys})}"
             )
-        self.model.tie_weights()
+        model.tie_weights()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""

@@ -55,15 +55,6 @@ def result(scores):
     )
 
 
-def in_pairs(evaluation):
-    """The same episodes as duels, each two of one seed."""
-    episodes = [
-        episode.model_copy(update={"environment": "duel:leduc_poker", "task_id": i // 2})
-        for i, episode in enumerate(evaluation.episodes)
-    ]
-    return evaluation.model_copy(update={"episodes": tuple(episodes)})
-
-
 class World:
     """A held-out callback whose evaluations are scripted."""
 
@@ -117,7 +108,7 @@ def test_seats_of_a_duel_are_compared_as_one(tmp_path, pairs):
     """Seven lost pairs of twelve are a fall as 14 games of 24, and not yet as copies."""
     world = World(tmp_path, [0.0] * 24, [1.0] * 24, [0.0] * 14 + [1.0] * 10)
     if pairs:
-        world.evaluations = [in_pairs(each) for each in world.evaluations]
+        world.evaluations = [two_games(each) for each in world.evaluations]
     world.held_out.start()
     for step in (10, 20):
         world.held_out.consider(step)
@@ -131,9 +122,8 @@ def test_seats_of_a_duel_are_compared_as_one(tmp_path, pairs):
 def test_likelihoods_are_recorded_with_intervals_as_narrow_as_they_are(tmp_path):
     base = [0.3 + 0.002 * i for i in range(100)]
     world = World(tmp_path, base, [score + 0.015 for score in base], base)
-    world.evaluations = [
-        each.model_copy(update={"likelihoods": True}) for each in world.evaluations
-    ]
+    likely = {"likelihoods": True}
+    world.evaluations = [each.model_copy(update=likely) for each in world.evaluations]
     world.held_out.start()
     for step in (10, 20):
         world.held_out.consider(step)
@@ -282,16 +272,19 @@ def test_a_base_that_could_not_be_evaluated_is_not_a_yardstick(tmp_path):
     assert not (tmp_path / "best.json").exists()
 
 
+def without_room(evaluation, count):
+    """The same, of which the first ones were too long."""
+    lost = {"score": None, "failure": "too_long", "message": "a prompt of 900 tokens"}
+    episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:count]]
+    return evaluation.model_copy(update={"episodes": (*episodes, *evaluation.episodes[count:])})
+
+
 def test_a_base_whose_games_are_too_long_is_no_servers_fault(tmp_path):
     """Else the orchestrator would wait for them, and have the same games played again."""
     world = World(tmp_path, BASE)
     [evaluation] = world.evaluations
-    lost = {"score": None, "failure": "too_long", "message": "a prompt of 4,200 tokens"}
-    episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:25]]
-    world.evaluations[0] = evaluation.model_copy(
-        update={"episodes": (*episodes, *evaluation.episodes[25:])}
-    )
-    with pytest.raises(ConfigurationError, match=r"25 .* a prompt of 4,200 .*max_reply_tokens"):
+    world.evaluations = [without_room(evaluation, 25)]
+    with pytest.raises(ConfigurationError, match=r"25 .* a prompt of 900 .*max_reply_tokens"):
         world.held_out.start()
 
 
@@ -330,11 +323,7 @@ def test_best_is_stored_only_after_publishing(tmp_path):
 def test_games_that_had_no_room_are_named_and_not_counted(tmp_path):
     world = World(tmp_path, BASE, BETTER)
     [evaluation] = world.evaluations[1:]
-    lost = {"score": None, "failure": "too_long", "message": "a prompt of 900 tokens"}
-    episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:3]]
-    world.evaluations[1] = evaluation.model_copy(
-        update={"episodes": (*episodes, *evaluation.episodes[3:])}
-    )
+    world.evaluations[1] = without_room(evaluation, 3)
     world.held_out.start()
     world.held_out.consider(10)
     assert "3 held-out games not counted: a prompt of 900 tokens" in world.notes
@@ -349,9 +338,14 @@ def mixed(first, second):
 
 
 def two_games(evaluation):
-    """The same episodes, each other pair of another game."""
+    """The same episodes as duels, two of each seed, each other pair of another game."""
     episodes = [
-        episode.model_copy(update={"environment": f"duel:{('othello', 'liars_dice')[i // 2 % 2]}"})
+        episode.model_copy(
+            update={
+                "environment": f"duel:{('othello', 'liars_dice')[i // 2 % 2]}",
+                "task_id": i // 2,
+            }
+        )
         for i, episode in enumerate(evaluation.episodes)
     ]
     return evaluation.model_copy(update={"episodes": tuple(episodes)})
