@@ -8,86 +8,15 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
-from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.statistics import paired_difference
-from miner.learning.schedule import Schedule
-from miner.publishing.deadline import SAFETY, Deadline
+from miner.publishing.deadline import SAFETY
 from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.summary import verdict
 from miner.training import run
-from miner.training.held_out import HeldOut
-
-
-class PublisherDouble:
-    def __init__(self):
-        self.steps = []
-        self.failures = iter(())
-
-    def publish(self, score, last):
-        failure = next(self.failures, "")
-        if failure and last:
-            raise PublishingError(failure)
-        if not failure:
-            self.steps.append((score.step, score.score, score.episodes))
-        return failure
-
-
-def result(scores):
-    episodes = tuple(
-        EpisodeRecord(
-            environment="goofspiel",
-            task_id=i,
-            seed=i,
-            opponent="random",
-            seat=i % 2,
-            deck_size=8,
-            score=score,
-            failure=None if score is not None else "infrastructure",
-            message="" if score is not None else f"server {i} is gone",
-        )
-        for i, score in enumerate(scores)
-    )
-    return EvaluationResult(
-        policy="model", channel="builtin", environment="goofspiel", episodes=episodes
-    )
-
-
-class World:
-    """A held-out callback whose evaluations are scripted."""
-
-    def __init__(self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=None):
-        self.now = 0.0
-        self.took = took
-        self.evaluations = [result(scores) for scores in evaluations]
-        self.publisher = PublisherDouble()
-        self.notes = []
-        self.run_dir = run_dir
-        self.deadline = kill and Deadline(
-            kill, started_at=0.0, margin=0.0, guesses={}, clock=lambda: self.now
-        )
-        self.held_out = HeldOut(
-            self.evaluate,
-            lambda score, last: self.publisher.publish(score, last),
-            run_dir,
-            Schedule(max_steps=100, deadline=self.deadline, clock=lambda: self.now),
-            ranks=Ranks(),
-            every_steps=10,
-            time_share=time_share,
-            clock=lambda: self.now,
-            note=self.notes.append,
-            gate=gate,
-        )
-
-    def evaluate(self):
-        self.now += self.took
-        return self.evaluations.pop(0)
-
-    def records(self):
-        return RunFolder(self.run_dir).read().evaluations
-
+from tests.training.scripted_evaluations import World
 
 BASE, BETTER, WORSE = [0.0, 1.0] * 20, [1.0] * 40, [0.0] * 40
 
@@ -424,3 +353,35 @@ def test_a_model_worse_than_the_base_never_replaces_it(tmp_path):
     world.held_out.consider(10)
     assert world.publisher.steps == []
     assert world.held_out.best.step == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "falls"),
+    [
+        (WORSE, True),
+        ([0.0] * 14 + [1.0] * 26, True),
+        ([0.0] * 8 + [1.0] * 32, False),  # chance, where the highest is one of many
+        ([0.0] * 2 + [1.0] * 38, False),  # chance
+        ([None] * 21 + [0.0] * 19, False),  # too few of them
+    ],
+)
+def test_a_fall_is_one_that_chance_does_not_explain(low, falls, tmp_path):
+    world = World(tmp_path, BASE, BETTER, low)
+    world.held_out.start()
+    world.held_out.consider(10)
+    assert world.held_out.fall(10) is None
+    world.held_out.consider(20)
+    assert (world.held_out.fall(20) is not None) == falls
+    assert world.held_out.fall(30) is None  # nobody has evaluated these
+
+
+def test_a_fall_is_measured_from_the_highest_score(tmp_path):
+    """Three games of forty are chance, so they are published; eleven more are not."""
+    lower, lowest = [0.0] * 3 + [1.0] * 37, [0.0] * 14 + [1.0] * 26
+    world = World(tmp_path, BASE, BETTER, lower, lowest)
+    world.held_out.start()
+    for step in (10, 20, 30):
+        world.held_out.consider(step)
+        assert world.held_out.rose(step) == (step == 10)
+        assert (world.held_out.fall(step) is not None) == (step == 30)
+    assert (world.held_out.best.step, world.held_out.highest.step) == (20, 10)

@@ -33,7 +33,7 @@ from tests.deepspeed_here import needs_deepspeed
 from tests.processes import run_ranks
 from tests.training import rank_program
 from tests.training.in_process import Work
-from tests.training.test_held_out import World, result
+from tests.training.scripted_evaluations import result
 
 BASE, BEST, LOW = [0.0, 1.0] * 20, [1.0] * 40, [0.0] * 40
 RATE = 1e-2
@@ -234,38 +234,6 @@ def test_best_weights_that_a_disk_refuses_are_left_out_with_its_reason(
     monkeypatch.setattr(revert, "save_file", refuse)
     train(work, monkeypatch, [BASE, BEST, LOW], "optimizer.max_steps=3")
     assert "not kept to return to, no space left on device" in work.said.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("low", "falls"),
-    [
-        (LOW, True),
-        ([0.0] * 14 + [1.0] * 26, True),
-        ([0.0] * 8 + [1.0] * 32, False),  # chance, where the highest is one of many
-        ([0.0] * 2 + [1.0] * 38, False),  # chance
-        ([None] * 21 + [0.0] * 19, False),  # too few of them
-    ],
-)
-def test_a_fall_is_one_that_chance_does_not_explain(low, falls: bool, tmp_path: Path) -> None:
-    world = World(tmp_path, BASE, BEST, low)
-    world.held_out.start()
-    world.held_out.consider(10)
-    assert world.held_out.fall(10) is None
-    world.held_out.consider(20)
-    assert (world.held_out.fall(20) is not None) == falls
-    assert world.held_out.fall(30) is None  # nobody has evaluated these
-
-
-def test_a_fall_is_measured_from_the_highest_score(tmp_path: Path) -> None:
-    """Three games of forty are chance, so they are published; eleven more are not."""
-    lower, lowest = [0.0] * 3 + [1.0] * 37, [0.0] * 14 + [1.0] * 26
-    world = World(tmp_path, BASE, BEST, lower, lowest)
-    world.held_out.start()
-    for step in (10, 20, 30):
-        world.held_out.consider(step)
-        assert world.held_out.rose(step) == (step == 10)
-        assert (world.held_out.fall(step) is not None) == (step == 30)
-    assert (world.held_out.best.step, world.held_out.highest.step) == (20, 10)
 
 
 class OneFell:
