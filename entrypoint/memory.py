@@ -32,6 +32,8 @@ class ModelShape:
 
     Attributes:
         mixer_bytes: of a recurrent layer's computation per token, 0 in models without any.
+        recurrent_layers: layers that have a state in the place of keys and values.
+        state_bytes: of all these states of an episode.
         trees: whether rows that begin alike can be computed as trees.
     """
 
@@ -45,12 +47,25 @@ class ModelShape:
     vocabulary: int
     context: int
     mixer_bytes: int = 0
+    recurrent_layers: int = 0
+    state_bytes: int = 0
     trees: bool = True
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Keys and values of all layers in a 16-bit type."""
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
+
+    def episode_bytes(self, tokens: float, *, served: bool) -> int:
+        """Keys, values and states of a live episode of so many tokens.
+
+        vLLM keeps several states of it, in blocks as large as attention's: all layers count as
+        attention. The trainers' own cache copies the keys and values of a layer as rows join.
+        """
+        if served:
+            return round(tokens * self.kv_bytes_per_token)
+        copied = self.layers - self.recurrent_layers + 1
+        return round(tokens * copied * self.kv_bytes_per_token / self.layers) + self.state_bytes
 
     @property
     def largest_layer(self) -> int:

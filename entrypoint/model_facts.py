@@ -111,6 +111,8 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         vocabulary=size("vocab_size"),
         context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
         mixer_bytes=(recurrent := _mixer_bytes(config, hidden)),
+        recurrent_layers=(delta := _delta_states(config))[0],
+        state_bytes=delta[1],
         trees=_layer_kinds(config) <= ATTENTION and not recurrent,
     )
     if parameters is not None:
@@ -139,6 +141,19 @@ def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
         size = _number(config, "linear_value_head_dim")
         return DELTA_COPIES * 4 * (heads * size if heads and size else 2 * hidden)
     return 0
+
+
+def _delta_states(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Layers of gated delta rules and bytes of an episode's states in them, as transformers holds
+    them; none where their sizes are not named."""
+    names = "key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads", "conv_kernel_dim"
+    sizes = [_number(config, f"linear_{name}") or 0 for name in names]
+    if not all(sizes):
+        return 0, 0
+    key, value, key_heads, heads, kernel = sizes
+    state = 4 * heads * key * value + 2 * kernel * (2 * key_heads * key + heads * value)
+    layers = list(config.get("layer_types") or ()).count("linear_attention")
+    return layers, layers * state
 
 
 def _estimate(shape: ModelShape, *, tied: bool) -> int:

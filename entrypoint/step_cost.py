@@ -152,13 +152,14 @@ def _decoding(topology: Topology, shape: ModelShape, episodes: int, work: Worklo
     an_engines = -(-episodes // len(topology.inference_gpus))
     live = min(topology.live_episodes, an_engines)
     tokens = max(work.longest, an_engines * work.sampled / live)
-    read = 2 * shape.parameters + live * work.context * shape.kv_bytes_per_token
-    least = DECODE_SECONDS if topology.memory_share else OWN_DECODE_SECONDS
+    served = topology.memory_share > 0
+    read = 2 * shape.parameters + live * shape.episode_bytes(work.context, served=served)
+    least = DECODE_SECONDS if served else OWN_DECODE_SECONDS
     return tokens * max(least, read / (BANDWIDTH * BANDWIDTH_SHARE))
 
 
 def _weights(topology: Topology, shape: ModelShape, hardware: Hardware) -> float:
-    if topology.layout == "cpu":
+    if not topology.memory_share:
         return 0.0
     whole = 2 * shape.parameters
     gathered = whole / (_link(hardware) * GATHER_SHARE) if topology.zero_stage == 3 else 0.0

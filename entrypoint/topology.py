@@ -48,16 +48,14 @@ class _Candidate:
     engines: int
     tuning: Tuning
     zero_stage: ZeroStage
-
-    @property
-    def can_generate(self) -> bool:
-        """Return whether a trainer can do without an engine: its GPU holds all weights."""
-        return self.layout == "colocated" and self.zero_stage != 3
+    served: bool = True
 
     @property
     def name(self) -> str:
         tuning = "full fine-tuning" if self.tuning == "full" else "LoRA"
         zero = f", ZeRO-{self.zero_stage}" if self.zero_stage else ""
+        if not self.served:
+            return f"trainers that generate on {self.trainers}, {tuning}{zero}"
         if self.layout == "colocated":
             return f"vLLM and trainer colocated on {self.trainers}, {tuning}{zero}"
         return f"vLLM on {self.engines}, trainer on {self.trainers}, {tuning}{zero}"
@@ -80,11 +78,9 @@ def plan_topology(
     if not hardware.gpus:
         return _plan_cpu(hardware, shape, batch, [Choice("one CPU process", hardware.note)])
     refused: list[Choice] = []
-    for candidates in _candidates(len(hardware.gpus)):
+    for candidates in _candidates(len(hardware.gpus), served=served):
         fitting: list[_Fitting] = []
         for candidate in candidates:
-            if not (served or candidate.can_generate):
-                continue
             plan = _fit(candidate, hardware, shape, batch)
             if isinstance(plan, Topology):
                 alike = replace(plan, groups=batch.groups)
@@ -93,8 +89,7 @@ def plan_topology(
             else:
                 refused.append(Choice(f"not {candidate.name}", plan))
         if fitting:
-            best = _most_steps(fitting, refused)
-            return best if served else _without_engine(best)
+            return _most_steps(fitting, refused)
     if batch.mounted and batch.work.held and longest > batch.held:
         fewer = replace(batch, episode_tokens=max(batch.held, longest // 2))
         plan = plan_topology(hardware, shape, fewer, served=served)
@@ -102,14 +97,6 @@ def plan_topology(
             why = f"with rows of {longest:,} tokens nothing fits: the longest are left out"
             return replace(plan, choices=(*plan.choices, Choice("shorter conversations", why)))
     return _plan_cpu(hardware, shape, batch, [*refused, Choice("one CPU process", "nothing fits")])
-
-
-def _without_engine(plan: Topology) -> Topology:
-    why = (
-        "it cannot load this architecture: the trainers' own models generate, slowly, and vLLM's "
-        "times and memory above do not hold"
-    )
-    return replace(plan, memory_share=0.0, choices=(*plan.choices, Choice("no vLLM", why)))
 
 
 @dataclass(frozen=True)
@@ -149,14 +136,18 @@ def _most_steps(fitting: Sequence[_Fitting], refused: Sequence[Choice]) -> Topol
     return replace(best.plan, choices=(*refused, *others, *_reasons(best)))
 
 
-def _candidates(count: int) -> Iterator[tuple[_Candidate, ...]]:
+def _candidates(count: int, *, served: bool) -> Iterator[tuple[_Candidate, ...]]:
     """All layouts for this many GPUs: full fine-tuning, then adapters.
 
     First comes, of what is as fast, a GPU for trainer and vLLM alike, in separate processes.
+    Without vLLM each trainer's GPU holds all weights.
     """
     halves = sorted(range(1, count), key=lambda trainers: (abs(2 * trainers - count), -trainers))
     tunings: tuple[Tuning, ...] = ("full", "lora")
     for tuning in tunings:
+        if not served:
+            yield (_Candidate("colocated", count, count, tuning, _stages(count)[0], served=False),)
+            continue
         yield (
             *(
                 _Candidate("split", trainers, count - trainers, tuning, stage)
@@ -199,6 +190,7 @@ def _fit(
             return _shortage(plan)
     gpus = tuple(gpu.index for gpu in hardware.gpus)
     engine_bytes = sum(size for name, size in rollout.items if name in _ENGINE_ITEMS)
+    share = _round_up(engine_bytes / total) if colocated else DEDICATED_SHARE
     least_bytes = shape.parameters * 2 + batch.episode_tokens * shape.kv_bytes_per_token
     least_bytes += ENGINE_WORKSPACE_BYTES // 2
     return Topology(
@@ -213,7 +205,7 @@ def _fit(
         checkpointing=checkpointing,
         episode_tokens=batch.episode_tokens,
         live_episodes=live,
-        memory_share=_round_up(engine_bytes / total) if colocated else DEDICATED_SHARE,
+        memory_share=share if candidate.served else 0.0,
         least_memory_share=_round_up(least_bytes / total),
         memory=(training, rollout),
         choices=(),
@@ -221,6 +213,7 @@ def _fit(
 
 
 _ENGINE_ITEMS = ("engine weights", "KV cache", "engine workspace")
+_OWN_ITEMS = ("merged weights", "KV cache", "forward pass")
 
 
 def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
@@ -236,7 +229,7 @@ def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
 
 def _training(candidate: _Candidate, load: TrainerLoad, total: int) -> MemoryPlan:
     items = (*trainer_states(load), *trainer_activations(load), ("CUDA context", CONTEXT_BYTES))
-    if candidate.layout == "colocated":
+    if candidate.layout == "colocated" and candidate.served:
         items = (*items, ("vLLM asleep", SLEEPING_ENGINE_BYTES))
     return MemoryPlan("trainer GPU, backward pass", total, items)
 
@@ -244,8 +237,11 @@ def _training(candidate: _Candidate, load: TrainerLoad, total: int) -> MemoryPla
 def _rollout(
     candidate: _Candidate, load: TrainerLoad, batch: BatchShape, total: int
 ) -> tuple[int, MemoryPlan]:
-    """Live episodes of one engine and its GPU's memory while they are played."""
-    engine = load.shape.parameters * 2
+    """Live episodes of one engine and its GPU's memory while they are played.
+
+    A trainer that generates merges its adapters into copies of the weights for held-out games.
+    """
+    engine = load.shape.parameters * 2 if candidate.served or candidate.tuning == "lora" else 0
     resident: tuple[tuple[str, int], ...] = ()
     limit = total * DEDICATED_SHARE
     moment = "inference GPU, rollout"
@@ -258,13 +254,15 @@ def _rollout(
         limit = total * _filled_share(candidate)
         moment = "shared GPU, rollout"
     taken = sum(size for _, size in resident) + engine + ENGINE_WORKSPACE_BYTES
-    episode = batch.held * load.shape.kv_bytes_per_token
+    episode = load.shape.episode_bytes(batch.held, served=candidate.served)
     per_engine = min(MOST_LIVE_EPISODES, -(-batch.wanted_live // candidate.engines))
     room = int((limit - taken) // episode)
     live = min(per_engine, max(room, min(FEWEST_LIVE_EPISODES, per_engine)))
-    cache = max(live * episode, batch.episode_tokens * load.shape.kv_bytes_per_token)
-    sizes = (engine, cache, ENGINE_WORKSPACE_BYTES)  # vLLM refuses less than one longest episode
-    items = (*resident, *zip(_ENGINE_ITEMS, sizes, strict=True))
+    longest = load.shape.episode_bytes(batch.episode_tokens, served=candidate.served)
+    cache = max(live * episode, longest)  # vLLM refuses less than one longest episode
+    sizes = (engine, cache, ENGINE_WORKSPACE_BYTES)
+    names = _ENGINE_ITEMS if candidate.served else _OWN_ITEMS
+    items = (*resident, *zip(names, sizes, strict=True))
     return live, MemoryPlan(moment, total, items)
 
 
@@ -273,8 +271,10 @@ def _filled_share(candidate: _Candidate) -> float:
 
     torch allocates Adam's states after the first step's activations, in many parts: segments that
     it cannot return to vLLM hold more than tensors do. ZeRO's are few and large, adapters' small.
+    A trainer's own cache grows token by token, in as many.
     """
-    in_fragments = candidate.tuning == "full" and not candidate.zero_stage
+    alone = candidate.tuning == "full" and not candidate.zero_stage
+    in_fragments = alone or not candidate.served
     return UNSPREAD_SHARE if in_fragments else USABLE_SHARE
 
 
@@ -320,7 +320,7 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
     room = f"{fullest.moment} takes {_gib(fullest.used)} of {_gib(fullest.total)} GiB"
     most = f"the most steps in the job's time, within {AS_FAST - 1:.0%}"
     yield Choice(candidate.name, f"{most}: {best}; {room}")
-    if plan.layout == "colocated":
+    if plan.layout == "colocated" and candidate.served:
         why = "vLLM and trainer take turns on the same memory; one sleep per rollout"
         yield Choice(f"sleep mode, vLLM's share {plan.memory_share:.2f}", why)
     yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")
@@ -330,7 +330,11 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
     yield Choice(
         f"{plan.live_episodes} live episodes per engine", "KV cache and places to play allow them"
     )
-    yield Choice("bfloat16", "the same dtype in vLLM and trainer keeps their logprobs together")
+    if candidate.served:
+        yield Choice("bfloat16", "the same dtype in vLLM and trainer keeps their logprobs together")
+    else:
+        why = "it cannot load this architecture: the trainers' own models generate, slowly"
+        yield Choice("no vLLM", why)
 
 
 def _shortage(plan: MemoryPlan) -> str:

@@ -7,12 +7,21 @@ from typing import Any, Literal
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import NemotronHConfig, Qwen2Config, Qwen2ForCausalLM, Qwen3_5TextConfig
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import (
+    AutoModelForCausalLM,
+    NemotronHConfig,
+    OlmoHybridConfig,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3_5TextConfig,
+)
 
-from benchmarks.memory import tracked_peak
+from benchmarks.memory import PeakTracker, tracked_peak
 from entrypoint.batch import BatchShape
 from entrypoint.hardware import GIB
 from entrypoint.memory import (
+    ENGINE_WORKSPACE_BYTES,
     ModelShape,
     TrainerLoad,
     layer_bytes,
@@ -22,7 +31,8 @@ from entrypoint.memory import (
 from entrypoint.model_facts import shape_of
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import plan_topology
-from entrypoint.workload import duels
+from entrypoint.workload import HELD_TOKENS, duels
+from miner.inference.transformers.batching import MAX_FORWARD_TOKENS
 from tests.entrypoint.test_topology import MODELS as SIZES
 
 
@@ -151,6 +161,45 @@ def test_a_recurrent_layer_takes_no_more_than_is_planned_and_not_much_less(confi
     few, many = (tracked_peak(config, load, rows=1) for load in loads)
     planned = [dict(trainer_activations(load))["activations"] for load in loads]
     assert many - few <= planned[1] - planned[0] <= 1.3 * (many - few)
+
+
+def own_cache(config: Any, rows: int, tokens: int) -> tuple[int, int]:
+    """Bytes of the cache that a model fills in one forward of its own, and of all else in it."""
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        model.to_empty(device="cpu").eval()
+        tracker = PeakTracker()
+        tracker.track_external(model)
+        with tracker:
+            ids = torch.zeros((rows, tokens), dtype=torch.int64)
+            found = model(input_ids=ids, attention_mask=torch.ones_like(ids), logits_to_keep=1)
+        recurrent, attention = found.past_key_values.layers
+        states = (recurrent.conv_states[0], recurrent.recurrent_states[0])
+        tensors = (*states, attention.keys, attention.values)
+        held = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+        weights = sum(weight.nbytes for weight in model.parameters())
+        return held, tracker.peak - weights - held
+
+
+def test_the_trainers_own_cache_of_a_hybrid_takes_what_is_planned() -> None:
+    """With the real sizes of both kinds of layers."""
+    kinds = ["linear_attention", "full_attention"]
+    config = OlmoHybridConfig(num_hidden_layers=2, layer_types=kinds)
+    rows = MAX_FORWARD_TOKENS // HELD_TOKENS
+    held, forward = own_cache(config, rows, HELD_TOKENS)
+    shape = shape_of(config.to_dict(), 1)
+    copied = HELD_TOKENS * shape.kv_bytes_per_token // 2
+    assert rows * (shape.episode_bytes(HELD_TOKENS, served=False) - copied) == held
+    assert forward <= ENGINE_WORKSPACE_BYTES <= 3 * forward
+    assert shape.episode_bytes(1000, served=True) == 1000 * shape.kv_bytes_per_token
+
+
+def test_a_hybrids_layers_count_as_attention_where_the_sizes_of_states_are_missing() -> None:
+    known = OlmoHybridConfig().to_dict()
+    unknown = shape_of(known | {"linear_key_head_dim": None}, 1)
+    assert (unknown.recurrent_layers, unknown.state_bytes) == (0, 0)
+    assert shape_of(known, 1).recurrent_layers == 24
 
 
 def test_sizes_of_a_recurrence_count_where_a_layer_has_one() -> None:

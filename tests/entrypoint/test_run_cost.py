@@ -274,3 +274,19 @@ def test_a_model_that_vllm_cannot_load_plays_fewer_held_out_games() -> None:
         for share in (0.4, 0.0)
     )
     assert alone > 4 * served
+
+
+def test_states_are_read_in_the_place_of_recurrent_layers_keys() -> None:
+    plain, hardware = MODELS["7B"], pretend_hardware("1xH100-80GB")
+    hybrid = replace(plain, recurrent_layers=21, state_bytes=10**7)
+    topology = plan_topology(hardware, plain, BatchShape())
+    wide = replace(topology, live_episodes=1000)
+    own, served = (
+        [
+            rollout_seconds(replace(wide, memory_share=share), shape, hardware, 1000, SERVED)
+            for shape in (plain, hybrid)
+        ]
+        for share in (0.0, 0.4)
+    )
+    assert own[1] < own[0]
+    assert served[1] == served[0]

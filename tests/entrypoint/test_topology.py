@@ -17,9 +17,9 @@ from entrypoint.layout import Topology
 from entrypoint.memory import CONTEXT_BYTES, ModelShape
 from entrypoint.pretended import SIZES as MODELS
 from entrypoint.pretended import pretend_hardware
-from entrypoint.topology import AS_FAST, plan_topology
+from entrypoint.topology import AS_FAST, UNSPREAD_SHARE, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS
-from entrypoint.workload import HELD_TOKENS, duels
+from entrypoint.workload import HELD_TOKENS, SERVED, duels
 
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
 UNSHARED = replace(MODELS["14B"], parameters=32 * 10**9)  # too large to share 80 GB with an engine
@@ -251,10 +251,33 @@ def test_rows_of_a_duel_are_turns_unless_conversations_are_learned_too() -> None
 def test_what_vllm_cannot_load_is_generated_by_trainers_that_hold_all_weights(
     inventory: str,
 ) -> None:
-    topology = plan_topology(pretend_hardware(inventory), MODELS["7B"], BatchShape(), served=False)
+    hardware, batch = pretend_hardware(inventory), BatchShape(servers=0, held_out=2000)
+    served = plan_topology(hardware, MODELS["7B"], batch)
+    topology = plan_topology(hardware, MODELS["7B"], batch, served=False)
     assert (topology.layout, topology.memory_share) == ("colocated", 0.0)
     assert topology.zero_stage != 3
     assert topology.choices[-1].what == "no vLLM"
+    assert step_cost.step_cost(topology, MODELS["7B"], hardware, 8, SERVED).weights == 0
+    learning, playing = (dict(moment.items) for moment in topology.memory)
+    assert not {"vLLM asleep", "engine weights"} & (learning.keys() | playing.keys())
+    assert topology.memory[1].used <= UNSPREAD_SHARE * topology.memory[1].total
+    merged = 2 * MODELS["7B"].parameters if topology.tuning == "lora" else 0
+    assert playing["merged weights"] == merged  # beside the adapters' base, for held-out games
+    if served.zero_stage == topology.zero_stage == 2:
+        assert topology.live_episodes > served.live_episodes
+
+
+def test_states_take_the_place_of_recurrent_layers_keys_where_vllm_does_not_serve() -> None:
+    """vLLM keeps several of a hybrid's states in blocks as large as attention's."""
+    plain = MODELS["7B"]
+    hybrid = replace(plain, recurrent_layers=21, state_bytes=50_000_000)
+    hardware, batch = pretend_hardware("4xH100-80GB"), BatchShape(servers=0, held_out=4000)
+    lives = [
+        [plan_topology(hardware, shape, batch, served=served).live_episodes for served in (0, 1)]
+        for shape in (plain, hybrid)
+    ]
+    assert lives[0][1] == lives[1][1]
+    assert lives[1][0] > 1.5 * lives[0][0]
 
 
 @pytest.mark.parametrize(
