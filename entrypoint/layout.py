@@ -1,6 +1,6 @@
 """The plan as data: which GPUs do what, how the trainer holds the model, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from entrypoint.memory import MemoryPlan, Tuning
@@ -53,3 +53,18 @@ class Topology:
     def processes(self) -> int:
         """Trainer processes."""
         return max(1, len(self.trainer_gpus))
+
+    @property
+    def live_by_trainer(self) -> int:
+        """Episodes that each trainer process plays at once, by an engine or itself."""
+        return max(1, self.live_episodes * len(self.inference_gpus) // self.processes)
+
+    def without_engine(self) -> "Topology":
+        """The same trainers, which generate for as many episodes."""
+        return replace(
+            self,
+            layout="colocated",
+            inference_gpus=self.trainer_gpus,
+            live_episodes=self.live_by_trainer,
+            memory_share=0.0,
+        )

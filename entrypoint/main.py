@@ -192,6 +192,11 @@ def prepare(invocation: Invocation, started_at: float, environ: Mapping[str, str
     )
     batch = replace(batch, seconds=plan.trainer_ends_at - plan.started_at)
     cost = run_cost(batch, topology, facts.shape, hardware, weight_bytes=facts.weight_bytes)
+    if topology.memory_share:
+        alone = topology.without_engine()
+        slow = run_cost(batch, alone, facts.shape, hardware, weight_bytes=facts.weight_bytes)
+        unserved = wanted.planned(paths, plan, alone, hardware.cpus, slow).evaluation
+        plan = plan.model_copy(update={"unserved_evaluation": unserved})
     return Prepared(
         invocation=invocation,
         hardware=hardware,
@@ -289,9 +294,9 @@ def supervise(prepared: Prepared, stop: threading.Event) -> Outcome:
 
 
 def _resumable(prepared: Prepared) -> Settings:
-    """The planned settings. A run that an earlier life of this container began keeps the tuning and
-    the ZeRO stage that its ladder had reached, without which it would not resume. Settings by hand
-    are left as they are, to be refused where they differ."""
+    """The planned settings. A run that an earlier life of this container began keeps its held-out
+    games and the tuning and ZeRO stage that its ladder had reached, without which it would not
+    resume. Settings by hand are left as they are, to be refused where they differ."""
     folder, settings = prepared.plan.train_dir, prepared.settings
     if prepared.plan.by_hand or not has_begun(folder):
         return settings
@@ -299,7 +304,10 @@ def _resumable(prepared: Prepared) -> Settings:
         before = Settings.load(folder / SETTINGS_FILE, environ={})
     except ConfigurationError:  # the trainer reports it
         return settings
-    settings = settings.having(optimizer={"zero_stage": before.optimizer.zero_stage})
+    settings = settings.having(
+        optimizer={"zero_stage": before.optimizer.zero_stage},
+        evaluation=before.evaluation.model_dump(),
+    )
     if (settings.model.tuning, before.model.tuning) != ("full", "lora"):
         return settings
     return settings.having(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.config.run_files import HEARTBEAT_FILE
+from miner.config.settings import EvaluationSettings
 
 TRAINER, INFERENCE, WATCHDOG = "trainer", "inference", "watchdog"
 
@@ -39,6 +40,9 @@ class RunPlan(BaseModel):
     )
     least_memory_share: float = Field(
         0.1, description="Of a GPU, below which vLLM has no room for its weights and an episode."
+    )
+    unserved_evaluation: EvaluationSettings | None = Field(
+        None, description="Held-out games, if the trainer has to generate before the base's."
     )
     disk_seconds: float = Field(
         300.0, gt=0, description="Until a full disk must have room again for another attempt."

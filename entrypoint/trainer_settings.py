@@ -340,8 +340,7 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
         tree["threads"] = cpus
         return tree
     tree["token_records"] = 0  # written between a step's forward and its backward
-    live = topology.live_episodes * max(1, len(topology.inference_gpus)) // topology.processes
-    tree["rollout"]["live_episodes"] = max(1, live)
+    tree["rollout"]["live_episodes"] = topology.live_by_trainer
     if topology.layout == "split":
         server = f"http://127.0.0.1:{INFERENCE_PORT}"
         tree["rollout"] |= {"engine": "vllm_server", "server": server}

@@ -101,12 +101,12 @@ class Watchdog:
                 if isinstance(answered, Outcome):
                     return answered
                 settings = answered
-            self._write_settings(settings)
             if settings.rollout.engine != before.rollout.engine:  # there is one way only
-                self._give_up_inference()
+                settings = self._give_up_inference(settings)
             elif ends[-1].kind in (EndKind.INFERENCE_LOST, EndKind.HUNG):
                 self._inference_starts.clear()  # ours, not a sign that it does not stay up
                 self._restart_inference()
+            self._write_settings(settings)
 
     def _write_settings(self, settings: Settings) -> None:
         """The next attempt's, as soon as the disk takes them. Raises: OSError if it does not."""
@@ -125,11 +125,19 @@ class Watchdog:
             if self._stop.wait(self._plan.poll_seconds):
                 raise StopRequested
 
-    def _give_up_inference(self) -> None:
-        """Let the trainer generate from now on; a server's GPUs stay unused."""
+    def _give_up_inference(self, settings: Settings) -> Settings:
+        """Let the trainer generate from now on; a server's GPUs stay unused.
+
+        Returns: the settings with as many held-out games as there is time for then; with the same
+            ones where the base has played them, since other models' scores are compared with its.
+        """
         if self._inference_health is not None:
             self._control.stop(INFERENCE)
         self._inference_health = None
+        evaluation = self._plan.unserved_evaluation
+        if evaluation is None or has_begun(self._plan.train_dir):
+            return settings
+        return settings.having(evaluation=evaluation.model_dump())
 
     def _restart_inference(self) -> None:
         """Restart it: a server that answers may still hang in a transfer of weights."""

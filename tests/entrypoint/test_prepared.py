@@ -23,6 +23,7 @@ from tests.entrypoint.test_topology import MODELS
 Arguments = Callable[..., list[str]]
 MACHINES = [("0", False), ("1xH100-80GB", False), ("2xH100-80GB", True)]
 """An inventory, and whether a tiny model is served on it by a program of its own."""
+MACHINES_OF_SERVERS = [("1xH100-80GB", "colocated"), ("5xH100-80GB", "split")]
 
 
 @pytest.mark.parametrize(("inventory", "served"), MACHINES)
@@ -67,6 +68,26 @@ def test_a_driver_that_is_too_old_is_planned_for(
     assert (job.hardware.cuda_libraries is None) is bool(error)
 
 
+@pytest.mark.parametrize(("inventory", "layout"), MACHINES_OF_SERVERS)
+def test_replies_of_held_out_games_are_whole_only_while_vllm_gives_them(
+    roots: dict[str, str], arguments: Arguments, inventory: str, layout: str
+) -> None:
+    servers = ",".join(f"http://10.0.0.{host}:8000" for host in range(2, 10))
+    environ = {**os.environ, **roots, "ENVIRONMENT_SERVER_URLS": servers}
+    asked = ("--dry-run", "--gpus", inventory, "--model-config", "0.5B")
+    words = arguments(*asked, hours_to_complete="1.5")
+    job = main.prepare(parse_invocation(words, environ), 1000.0, environ)
+    unserved = job.plan.unserved_evaluation
+    assert unserved is not None
+    assert (job.settings.evaluation.max_reply_tokens, unserved.max_reply_tokens) == (256, None)
+    assert job.topology.layout == layout
+    alone, trainers = job.topology.without_engine(), job.topology.processes
+    assert alone.inference_gpus == alone.trainer_gpus == job.topology.trainer_gpus
+    assert alone.live_episodes == job.settings.rollout.live_episodes
+    at_once = job.topology.live_episodes * len(job.topology.inference_gpus)
+    assert 0 <= at_once - trainers * alone.live_episodes < trainers
+
+
 def test_supervisord_ends_itself_before_it_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +103,7 @@ def test_supervisord_ends_itself_before_it_is_stopped(
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_container_that_starts_again_continues_where_its_ladder_was(
+def test_a_container_that_starts_again_continues_where_its_watchdog_was(
     roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch, begun: bool
 ) -> None:
     """Else the trainer would refuse its own run for the hours that are left."""
@@ -91,7 +112,9 @@ def test_a_container_that_starts_again_continues_where_its_ladder_was(
     job = main.prepare(parse_invocation(arguments()), 1000.0, environ)
     job.plan.train_dir.mkdir(parents=True)
     lowered = job.settings.having(
-        model={"tuning": "lora"}, optimizer={"learning_rate": 3e-4, "zero_stage": 2}
+        model={"tuning": "lora"},
+        optimizer={"learning_rate": 3e-4, "zero_stage": 2},
+        evaluation={"episodes": 42, "max_reply_tokens": None},
     )
     prepare_run_dir(lowered)
     if begun:

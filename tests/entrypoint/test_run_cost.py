@@ -12,7 +12,8 @@ from entrypoint import main
 from entrypoint.batch import BatchShape
 from entrypoint.job import parse_invocation
 from entrypoint.pretended import pretend_hardware
-from entrypoint.run_cost import RunCost, run_cost
+from entrypoint.run_cost import MOST_OF_BASE, RunCost, run_cost
+from entrypoint.run_plan import RunPlan
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
 from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
@@ -274,6 +275,30 @@ def test_a_model_that_vllm_cannot_load_plays_fewer_held_out_games() -> None:
         for share in (0.4, 0.0)
     )
     assert alone > 4 * served
+
+
+@pytest.mark.parametrize(("size", "inventory"), [("3B", "1xH100-80GB"), ("7B", "4xH100-80GB")])
+def test_a_plan_knows_the_held_out_games_of_trainers_that_have_to_generate(
+    size: str, inventory: str
+) -> None:
+    job = prepared(size, inventory, 1.5)
+    written = RunPlan.model_validate_json(job.plan.model_dump_json())
+    served, alone = job.settings.evaluation, written.unserved_evaluation
+    assert alone is not None
+    assert 6 * 64 <= alone.episodes < served.episodes == 1800
+    assert (alone.time_share, alone.base_seed) == (served.time_share, served.base_seed)
+    topology, work = job.topology.without_engine(), workload(job.settings)
+    assert topology.live_episodes == job.settings.rollout.live_episodes
+    seconds = rollout_seconds(topology, job.facts.shape, job.hardware, alone.episodes, work)
+    room = MOST_OF_BASE * (job.plan.trainer_ends_at - job.plan.started_at)
+    assert seconds == pytest.approx(room, rel=0.05)
+
+
+def test_held_out_games_by_hand_and_without_vllm_are_no_others_without_it() -> None:
+    by_hand = prepared("7B", "4xH100-80GB", 1.5, "--set", "evaluation.episodes=1500").plan
+    assert by_hand.unserved_evaluation is not None
+    assert by_hand.unserved_evaluation.episodes == 1500
+    assert prepared("7B", "0", 1.5).plan.unserved_evaluation is None
 
 
 def test_states_are_read_in_the_place_of_recurrent_layers_keys() -> None:

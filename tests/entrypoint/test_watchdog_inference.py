@@ -14,6 +14,8 @@ import pytest
 from entrypoint.control import ProgramState, StartError
 from entrypoint.exit_status import ExitStatus
 from entrypoint.run_plan import INFERENCE
+from miner.config.run_files import BEST_FILE
+from miner.config.settings import Settings
 from tests.entrypoint.watched import (
     NOBODY,
     Build,
@@ -105,6 +107,26 @@ def test_an_inference_server_that_is_lost_twice_is_abandoned(
     assert supervisor.done.count("start inference") == 1
     settings = tomllib.loads(supervisor.plan.settings_file.read_text())
     assert (settings["rollout"]["engine"], settings["rollout"]["server"]) == ("transformers", "")
+
+
+@pytest.mark.parametrize(("judged", "episodes"), [(False, 602), (True, 1800)])
+def test_without_vllm_the_base_plays_as_many_games_as_there_is_time_for(
+    fake: Build, judged: bool, episodes: int
+) -> None:
+    """Later models are compared with it on its games: one that was judged keeps them."""
+    supervisor = fake(
+        *[exits(76)] * 2, exits(0), unserved_evaluation={"episodes": 602, "time_share": 0.1}
+    )
+    supervisor.plan.settings_file.write_text(
+        f"{VLLM}[evaluation]\nepisodes = 1800\nmax_reply_tokens = 256\n"
+    )
+    if judged:
+        (supervisor.plan.train_dir / BEST_FILE).write_text("{}")
+    watch(supervisor)
+    written = Settings.load(supervisor.plan.settings_file, environ={})
+    assert written.rollout.engine == "transformers"
+    assert written.evaluation.episodes == episodes
+    assert written.evaluation.max_reply_tokens == (256 if judged else None)
 
 
 def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:
