@@ -31,6 +31,7 @@ class ModelShape:
     """Facts that memory depends on, from config.json and the weights' headers.
 
     Attributes:
+        idle: parameters of a mixture's experts that a token does not pass.
         mixer_bytes: of a recurrent layer's computation per token, 0 in models without any.
         recurrent_layers: layers that have a state in the place of keys and values.
         state_bytes: of all these states of an episode.
@@ -46,6 +47,7 @@ class ModelShape:
     head_dim: int
     vocabulary: int
     context: int
+    idle: int = 0
     mixer_bytes: int = 0
     recurrent_layers: int = 0
     state_bytes: int = 0

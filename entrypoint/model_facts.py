@@ -110,6 +110,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),
         vocabulary=size("vocab_size"),
         context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
+        idle=_idle(config, hidden, layers, parameters or 0),
         mixer_bytes=(recurrent := _mixer_bytes(config, hidden)),
         recurrent_layers=(delta := _delta_states(config))[0],
         state_bytes=delta[1],
@@ -123,6 +124,20 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
 def _layer_kinds(config: Mapping[str, Any]) -> set[str]:
     """Kinds of layers that a config.json lists; none where all are plain attention."""
     return {*(config.get("layers_block_type") or ()), *(config.get("layer_types") or ())}
+
+
+def _idle(config: Mapping[str, Any], hidden: int, layers: int, parameters: int) -> int:
+    """Parameters of the experts that a token does not pass, 0 where their sizes are not named or
+    add up to more than there are."""
+    experts = _number(config, "num_experts", "num_local_experts", "n_routed_experts") or 0
+    chosen = _number(config, "num_experts_per_tok") or experts
+    width = _number(config, "moe_intermediate_size", "intermediate_size") or 0
+    dense = _number(config, "first_k_dense_replace", "num_dense_layers") or 0
+    listed = [*(config.get("layers_block_type") or config.get("hybrid_override_pattern") or ())]
+    mixtures = listed.count("moe") + listed.count("E") or layers - dense
+    matrices = 2 if config.get("mlp_hidden_act") == "relu2" else 3  # without a gate, with one
+    expert = matrices * hidden * width * mixtures
+    return expert * max(0, experts - chosen) if expert * experts < parameters else 0
 
 
 def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:

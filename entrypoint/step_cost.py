@@ -96,7 +96,7 @@ def rollout_seconds(
     """Seconds to play this many episodes, those of a step or of an evaluation."""
     engine = topology.layout == "cpu" or topology.memory_share > 0
     computed = work.prefilled if engine else work.turns * work.context
-    prompts = 2 * shape.parameters * episodes * computed
+    prompts = 2 * (shape.parameters - shape.idle) * episodes * computed
     playing = episodes * work.seconds / topology.processes
     if topology.layout == "cpu":
         return playing + prompts / (CPU_FLOPS * hardware.cpus)
@@ -122,7 +122,7 @@ def assumptions(work: Workload, *, trees: bool) -> str:
 
 def _learning(topology: Topology, shape: ModelShape, hardware: Hardware, tokens: float) -> float:
     """Seconds of forward and backward of so many tokens, and of what the trainers exchange."""
-    forward = 2 * shape.parameters * tokens
+    forward = 2 * (shape.parameters - shape.idle) * tokens
     if topology.layout == "cpu":
         return 3 * forward / (CPU_FLOPS * hardware.cpus)
     trainers = len(topology.trainer_gpus)

@@ -3,8 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    MixtralConfig,
+    NemotronHConfig,
+    Qwen3MoeConfig,
+)
 
 from entrypoint.exit_status import ExitStatus, Failure
 from entrypoint.model_facts import DELTA_COPIES, read_model_facts, shape_of
@@ -60,6 +69,56 @@ def test_a_recurrent_layer_takes_memory_by_its_heads_where_they_are_named(
         "linear_value_head_dim": 128,
     }
     assert shape_of(config).mixer_bytes == DELTA_COPIES * 4 * sizes
+
+
+SMALL = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 4,
+    "num_experts_per_tok": 3,
+}
+WIDE: dict[str, Any] = SMALL | {"moe_intermediate_size": 32, "n_routed_experts": 16}
+MIXTURES = {
+    "qwen": Qwen3MoeConfig(**SMALL, moe_intermediate_size=32, num_experts=16),
+    "mixtral": MixtralConfig(**SMALL, intermediate_size=128, num_local_experts=8),
+    "deepseek": DeepseekV3Config(**WIDE, intermediate_size=128, first_k_dense_replace=1),
+    "nemotron": NemotronHConfig(**WIDE, layers_block_type=["moe", "linear_attention"] * 2),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_experts_that_a_token_does_not_pass_are_idle(name: str) -> None:
+    """Counted in transformers' models."""
+    config = MIXTURES[name]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    sizes = {name: weight.numel() for name, weight in model.named_parameters()}
+    of_experts = sum(size for name, size in sizes.items() if ".experts." in name)
+    written = config.to_dict()
+    experts = written.get("n_routed_experts") or written["num_local_experts"]
+    idle = shape_of(written, sum(sizes.values())).idle
+    assert idle == of_experts * (experts - 3) // experts > 0
+
+
+def test_layers_with_experts_are_counted_in_either_spelling() -> None:
+    """Nvidia's own files have a letter for each layer."""
+    listed = MIXTURES["nemotron"].to_dict()
+    letters = listed | {"layers_block_type": None, "hybrid_override_pattern": "EMEM"}
+    shapes = [shape_of(each | {"num_hidden_layers": 4}, 10**6) for each in (listed, letters)]
+    assert shapes[0].idle == shapes[1].idle == 13 * 2 * 2 * 64 * 32
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [{"num_experts_per_tok": None}, {"num_local_experts": None}, {"num_hidden_layers": 8}],
+    ids=["chosen", "experts", "in every other layer"],
+)
+def test_all_experts_count_where_their_sizes_are_not_known(unknown: dict[str, Any]) -> None:
+    known = MIXTURES["qwen"].to_dict()
+    assert shape_of(known, 500_000).idle > 0
+    assert shape_of(known | unknown, 500_000).idle == 0
 
 
 def test_text_part_of_a_multimodal_config_counts() -> None:

@@ -201,6 +201,28 @@ def test_a_model_without_trees_learns_row_by_row() -> None:
     assert 2 < times[1] / times[0] < 7
 
 
+def test_a_mixture_computes_with_the_experts_of_a_token_and_reads_all() -> None:
+    dense, hardware = MODELS["14B"], pretend_hardware("8xH100-80GB")
+    mixture = replace(dense, idle=dense.parameters * 9 // 10)
+    topology = plan_topology(hardware, dense, BatchShape())
+    work = duels(["gin_rummy"], DUEL_TURNS)
+    taught, prompts, words = (
+        [seconds(each) for each in (dense, mixture)]
+        for seconds in (
+            lambda shape: taught_step_seconds(topology, shape, hardware, 10**6, work),
+            lambda shape: rollout_seconds(
+                topology, shape, hardware, 10**4, replace(work, sampled=0, longest=0)
+            ),
+            lambda shape: rollout_seconds(
+                topology, shape, hardware, 10**4, replace(work, prefilled=0)
+            ),
+        )
+    )
+    assert taught[1] < taught[0] / 2
+    assert prompts[1] < prompts[0] / 2
+    assert words[1] == words[0]
+
+
 def test_a_step_waits_for_processes_of_teachers_only_where_they_are_slower() -> None:
     shape, hardware = MODELS["0.5B"], pretend_hardware("1xH100-80GB")
     topology, slow = plan_topology(hardware, shape, BatchShape()), duels(["othello"], DUEL_TURNS)
