@@ -11,6 +11,7 @@ from entrypoint.hardware import Hardware
 from entrypoint.layout import Topology
 from entrypoint.memory import ModelShape
 from entrypoint.step_cost import StepCost, rollout_seconds, step_cost, taught_step_seconds
+from entrypoint.workload import MEAN_SHARE
 from miner.config.evaluation_run import WHOLE_REPLY_TOKENS
 
 START_SECONDS = {"cpu": 20.0, "colocated": 150.0, "split": 150.0}
@@ -138,7 +139,8 @@ def _evaluation(
 def _reply_tokens(
     batch: BatchShape, topology: Topology, shape: ModelShape, hardware: Hardware, played: int
 ) -> int:
-    """The longest of `REPLY_LIMITS` that a base may fill in each reply of so many games."""
+    """The longest of `REPLY_LIMITS` that a base may fill in each reply of so many games, for which
+    its context has room as well."""
     if not topology.memory_share or not played:  # without vLLM there is no time for a base's words
         return 0
     work, at_once = batch.work, topology.live_episodes * len(topology.inference_gpus)
@@ -147,6 +149,8 @@ def _reply_tokens(
         wordy = replace(work, sampled=words, longest=words, context=work.context + words / 2)
         seconds = rollout_seconds(topology, shape, hardware, played, wordy)
         episode = seconds * min(1.0, at_once / played)
+        if work.trained + words > MEAN_SHARE * shape.context:
+            continue
         if seconds <= WORST_OF_BASE * batch.seconds and episode <= WORST_EPISODE_SECONDS:
             return tokens
     return 0

@@ -188,8 +188,21 @@ def test_servers_play_an_evaluation_at_once_though_a_step_has_fewer_games() -> N
         (("environment.channel=own", "reward.credit=episode"), {}, 16),
         ((), {"shape": MODELS["14B"]}, 32),
         ((), {"shape": MODELS["7B"], "inventory": "2xH100-80GB"}, 128),
+        ((), {"shape": replace(MODELS["3B"], context=8192)}, 128),
+        ((), {"shape": replace(MODELS["3B"], context=4096)}, 16),
     ],
-    ids=["goofspiel", "longer", "by hand", "othello", "duels", "own class", "slow", "two"],
+    ids=[
+        "goofspiel",
+        "longer",
+        "by hand",
+        "othello",
+        "duels",
+        "own class",
+        "slow",
+        "two",
+        "8192",
+        "4096",
+    ],
 )
 def test_held_out_games_of_the_servers_goofspiel_have_whole_replies(
     words: tuple[str, ...], fields: dict[str, Any], longest: int
