@@ -39,7 +39,12 @@ class TensorEntry:
     """One tensor as a safetensors header declares it; `dtype` in the format's words ("BF16")."""
 
     dtype: str
-    elements: int
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
         with safe_open(str(file), framework="np") as tensors:
             parts = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
             return {
-                name: TensorEntry(part.get_dtype(), math.prod(part.get_shape()))
+                name: TensorEntry(part.get_dtype(), tuple(part.get_shape()))
                 for name, part in parts.items()
             }
     except OSError as error:

@@ -1,17 +1,20 @@
 """From weights in memory to a folder that the grader loads.
 
-Invariant: the result is the base model's folder with other weights: same companion files, same
-dtypes, so what held-out evaluation played in that dtype is what is published.
+Invariant: the result is the base model's folder with other weights: same companion files, and each
+tensor by the name, in the shape and in the dtype that it has in the base, so what held-out
+evaluation played in that dtype is what is published.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, __version__
+from transformers.core_model_loading import Concatenate, revert_weight_conversion
 
 from miner.publishing.base_files import copy_companions, keep_only_weights
-from miner.publishing.structure import by_dtype, read_headers
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import TensorEntry, by_dtype, read_headers
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -23,22 +26,58 @@ def write_trained_model(
 
     Args:
         base: folder of the base model that training started from.
-        model: names the weights as its files do; its own values are not read.
-        weights: all of it, adapters merged; each is cast to the dtype that it has in the base.
+        model: was loaded from `base`, or from a checkpoint of it; its own values are not read.
+        weights: all of it by the model's names, adapters merged.
 
-    Raises: `OSError` if the disk refuses.
+    Raises: `UnverifiedModelError` if a tensor has no counterpart of its shape in `base`; `OSError`
+        if the disk refuses.
     """
     common = base_dtype(base)
     in_base = read_headers(base)
 
-    def cast(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        own = in_base[name].dtype if name in in_base else ""
-        return tensor.to(_DTYPES.get(own, common)) if tensor.is_floating_point() else tensor
+    def as_in_base(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        own = in_base.get(name)
+        if own is None or own.shape != tensor.shape:
+            raise UnverifiedModelError(
+                f"{base}: the trained tensor {name!r} of shape {tuple(tensor.shape)} is "
+                f"{own.shape if own else 'missing'} in the base, so servers might not load it: "
+                f"transformers {__version__} saves {type(model).__name__} in another form."
+            )
+        dtype = _DTYPES.get(own.dtype, common)
+        return (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
 
-    held = {name: cast(name, tensor).contiguous() for name, tensor in weights.items()}
-    model.save_pretrained(destination, state_dict=held)
+    stored = _by_base_names(model, weights, in_base)
+    # taken out one by one: transformers has copied what it split
+    held = {name: as_in_base(name, stored.pop(name)) for name in [*stored]}
+    model.save_pretrained(destination, state_dict=held, save_original_format=False)
     keep_only_weights(destination)
     copy_companions(base, destination)
+
+
+def _by_base_names(
+    model: PreTrainedModel, weights: Mapping[str, torch.Tensor], in_base: Mapping[str, TensorEntry]
+) -> dict[str, torch.Tensor]:
+    """`weights` as the files have them: renamed, fused ones split.
+
+    transformers splits in equal parts; where parts differ in the base, they are joined and split
+    by its sizes. It adds a prefix that some old files lack, and keeps it.
+    """
+    prefix = f"{model.base_model_prefix}."
+    stored: dict[str, torch.Tensor] = {
+        name if name in in_base else name.removeprefix(prefix): tensor
+        for name, tensor in revert_weight_conversion(model, dict(weights)).items()
+    }
+    for change in getattr(model, "_weight_conversions", None) or ():
+        parts = change.source_patterns
+        match getattr(change, "operations", None):
+            case [Concatenate(dim=dim)]:
+                for first in [name for name in stored if name.endswith(parts[0])]:
+                    names = [first.removesuffix(parts[0]) + part for part in parts]
+                    if in_base.keys() >= set(names) <= stored.keys():
+                        sizes = [in_base[name].shape[dim] for name in names]
+                        whole = torch.cat([stored[name] for name in names], dim)
+                        stored |= zip(names, whole.split(sizes, dim), strict=True)
+    return stored
 
 
 def base_dtype(base: Path) -> torch.dtype:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -44,7 +45,7 @@ LINEAR = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
     "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
+    "linear_value_head_dim": 32,
 }
 IMAGE = {"hidden_size": 16, "intermediate_size": 16}
 LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 16}
@@ -195,4 +196,17 @@ def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTra
             for weight in model.parameters():
                 weight *= 8.0 if weight.dim() == 2 else 1.0
     model.save_pretrained(folder)
+    _split_convolutions(folder / "model.safetensors")
     return tokenizer
+
+
+def _split_convolutions(file: Path) -> None:
+    """Give an Olmo-Hybrid's convolutions the sizes that its maker's files have: transformers saves
+    equal parts of the one that it makes of them."""
+    tensors = load_file(file)
+    for name in [name for name in tensors if name.endswith(".q_conv1d.weight")]:
+        names = [name.replace(".q_", f".{part}_") for part in "qkv"]
+        sizes = [len(tensors[name.replace("conv1d", "proj")]) for name in names]
+        whole = torch.cat([tensors[name] for name in names])
+        tensors |= {n: t.clone() for n, t in zip(names, whole.split(sizes), strict=True)}
+    save_file(tensors, file, {"format": "pt"})

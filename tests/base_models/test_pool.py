@@ -3,6 +3,7 @@
 `python -m pytest tests/base_models/test_pool.py` gives the rows of docs/base_models.md.
 """
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.settings import Settings
@@ -102,7 +104,7 @@ def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Pat
     publisher = Publisher(tmp_path / "out", in_process=True, dtype="bfloat16")
     publisher.publish(save, PublishedScore(2))
     assert verify_model(tmp_path / "out", load=True, dtype="bfloat16").loaded
-    assert read_headers(tmp_path / "out").keys() == read_headers(made.folder).keys()
+    assert read_headers(tmp_path / "out") == read_headers(made.folder)
     served = load_model_folder(tmp_path / "out", torch.float32)
     assert served.chat.changes == ()
     loss = served.model(input_ids=ids, labels=labels).loss.item()
@@ -129,6 +131,21 @@ def test_a_checkpoint_brings_every_weight_back(made: Made, tmp_path: Path) -> No
     again = weights_on_cpu(load_model_folder(written, torch.float32).model)
     for name, weight in again.items():
         torch.testing.assert_close(weight, expected[name], atol=0, rtol=1e-2, msg=name)
+
+
+def test_what_is_not_trained_is_published_as_it_came(made: Made, tmp_path: Path) -> None:
+    """By names, shapes, dtypes and values, where the base has two dtypes."""
+    base, out = tmp_path / "base", tmp_path / "out"
+    shutil.copytree(made.folder, base)
+    out.mkdir()
+    tensors = load_file(base / "model.safetensors")
+    expected = {n: t if t.dim() == 1 else t.bfloat16() for n, t in tensors.items()}
+    save_file(expected, base / "model.safetensors", {"format": "pt"})
+    learner = Learner(Settings.load(None, [], environ={}), base)
+    learner.save(out, weights_on_cpu(learner.model))
+    assert read_headers(out) == read_headers(base)
+    found = load_file(out / "model.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:

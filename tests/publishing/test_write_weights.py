@@ -1,6 +1,7 @@
 """Weights in memory become the base's folder with other weights, in the base's dtype."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from miner.inference.merged_weights import weights_on_cpu
+from miner.publishing.errors import UnverifiedModelError
+from miner.publishing.structure import read_headers
 from miner.publishing.verify import verify_model
 from miner.publishing.write_weights import base_dtype, write_trained_model
 from tests.publishing.changes import change_weights
@@ -65,6 +68,41 @@ def test_single_tensors_keep_their_own_dtype(
     found = load_file(destination / "model.safetensors")
     wide = {name for name, tensor in found.items() if tensor.dtype == torch.float32}
     assert wide == {"model.norm.weight"}
+
+
+def test_names_without_the_models_prefix_are_kept(model: Path, destination: Path) -> None:
+    def shorten(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [*tensors]:
+            tensors[name.removeprefix("model.")] = tensors.pop(name)
+
+    change_weights(model, shorten)
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    write_trained_model(model, loaded, weights_on_cpu(loaded), destination)
+    assert read_headers(destination) == read_headers(model)
+
+
+def _rename(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["last_norm.weight"] = tensors.pop("model.norm.weight")
+
+
+def _lengthen(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["model.norm.weight"] = torch.ones(12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(_rename, r"\(8,\) is missing"), (_lengthen, r"\(8,\) is \(12,\)")]
+)
+def test_a_tensor_that_the_base_has_in_no_such_form_is_refused(
+    model: Path,
+    trained: Qwen3ForCausalLM,
+    destination: Path,
+    change: Callable[[dict[str, torch.Tensor]], None],
+    words: str,
+) -> None:
+    change_weights(model, change)
+    with pytest.raises(UnverifiedModelError, match=rf"norm\.weight' of shape {words}"):
+        write_trained_model(model, trained, weights_on_cpu(trained), destination)
+    assert not any(destination.iterdir())
 
 
 @pytest.mark.parametrize(
