@@ -62,11 +62,14 @@ def load_model_folder(folder: Path, dtype: torch.dtype, device: str | None = Non
 
     Raises: `ConfigurationError` when the folder holds no model that can be loaded and talked to.
     """
+    from miner.rollout.mamba import prepare_mamba  # imports torch: seconds
+
     chat = load_chat(folder)
     with _explained(folder):
-        model = model_class(folder).from_pretrained(  # imports torch: seconds
+        model = model_class(folder).from_pretrained(
             folder, dtype=dtype, device_map=device, local_files_only=True
         )
+    prepare_mamba(model)
     _keep_special_tokens_alone(model)
     return LoadedModel(model, chat)
 
