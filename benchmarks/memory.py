@@ -29,6 +29,7 @@ from trl.trainer.utils import add_fused_lm_head
 from entrypoint.hardware import GIB
 from entrypoint.memory import TrainerLoad, Tuning, trainer_activations, trainer_states
 from entrypoint.pretended import NAMED
+from miner.rollout.mamba import prepare_mamba
 
 MEASURED = ("0.5B", "1.5B", "3B", "7B", "8B")
 TIED = ("0.5B", "1.5B", "3B")
@@ -104,6 +105,7 @@ def meta_model(config: Any, load: TrainerLoad) -> Any:
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=torch.float32 if full else torch.bfloat16
         )
+        prepare_mamba(model)
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
         if load.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

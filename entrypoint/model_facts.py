@@ -19,12 +19,15 @@ RECURRENT = frozenset({"mamba", "linear_attention"})
 ATTENTION = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers of which trees of rows can be computed."""
 
-MAMBA_COPIES = 2.1
-"""Float32 tensors of shape (chunk, heads, state) for each token: transformers' own code of Mamba 2
-makes such products, since the kernels that would not are not in the image."""
+MAMBA_COPIES = 17
+"""Float32 tensors of shape (heads, width) for each token of a Mamba 2 layer, with the scan of
+`miner/rollout/mamba.py`: the image has no kernels."""
+MAMBA_DECAYS = 2.1
+"""The same of shape (heads, chunk)."""
 MAMBA_CHUNK = 256
 DELTA_COPIES = 28
-"""Float32 tensors of shape (heads, size) for each token: the same of gated delta rules."""
+"""Float32 tensors of shape (heads, size) for each token: transformers' code of gated delta rules.
+"""
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,10 @@ def _mixer_bytes(config: Mapping[str, Any], hidden: int) -> int:
     if kinds and not kinds & RECURRENT:
         return 0
     heads = _number(config, "mamba_num_heads", "mamba_n_heads")
-    state = _number(config, "ssm_state_size", "mamba_d_state")
-    if heads and state:
+    if heads:
         chunk = _number(config, "chunk_size", "mamba_chunk_size") or MAMBA_CHUNK
-        return int(MAMBA_COPIES * 4 * chunk * heads * state)
+        width = _number(config, "mamba_head_dim", "mamba_d_head") or 2 * hidden // heads
+        return int(4 * heads * (MAMBA_COPIES * width + MAMBA_DECAYS * chunk))
     heads = _number(config, "linear_num_value_heads")
     if heads or "linear_attention" in kinds:
         size = _number(config, "linear_value_head_dim")
