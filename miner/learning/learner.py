@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from miner.config.errors import ConfigurationError
@@ -19,6 +20,7 @@ from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
 from miner.model_class import freeze_outside_text, outside_text
 from miner.publishing.base_files import put_chat_template
+from miner.publishing.structure import weight_files
 from miner.publishing.write_weights import base_dtype, write_trained_model
 from miner.rollout.model_folder import load_model_folder
 
@@ -194,7 +196,9 @@ def _layers(model: PreTrainedModel) -> int:
 
 def write_checkpoint_model(base: Path, checkpoint: Path, destination: Path) -> None:
     """Write the model of a checkpoint, an adapter or all weights, as it would be published."""
-    adapted = (checkpoint / "adapter_config.json").is_file()
-    model = load_model_folder(base if adapted else checkpoint, base_dtype(base)).model
-    whole = PeftModel.from_pretrained(model, checkpoint) if adapted else model
-    write_trained_model(base, model, weights_on_cpu(whole), destination)
+    model = load_model_folder(base, base_dtype(base)).model
+    if (checkpoint / "adapter_config.json").is_file():
+        weights = weights_on_cpu(PeftModel.from_pretrained(model, checkpoint))
+    else:  # by the model's names, as the trainer saves them
+        weights = {n: w for file in weight_files(checkpoint) for n, w in load_file(file).items()}
+    write_trained_model(base, model, weights, destination)
