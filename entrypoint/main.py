@@ -296,14 +296,17 @@ def supervise(prepared: Prepared, stop: threading.Event) -> Outcome:
 def _resumable(prepared: Prepared) -> Settings:
     """The planned settings. A run that an earlier life of this container began keeps its held-out
     games and the tuning and ZeRO stage that its ladder had reached, without which it would not
-    resume. Settings by hand are left as they are, to be refused where they differ."""
+    resume. Other settings by hand are left as they are, to be refused where they differ."""
     folder, settings = prepared.plan.train_dir, prepared.settings
-    if prepared.plan.by_hand or not has_begun(folder):
+    if not has_begun(folder):
         return settings
     try:
         before = Settings.load(folder / SETTINGS_FILE, environ={})
     except ConfigurationError:  # the trainer reports it
         return settings
+    if prepared.plan.by_hand:
+        given_up = before.evaluation == prepared.plan.unserved_evaluation
+        return settings.having(evaluation=before.evaluation.model_dump()) if given_up else settings
     settings = settings.having(
         optimizer={"zero_stage": before.optimizer.zero_stage},
         evaluation=before.evaluation.model_dump(),

@@ -84,6 +84,7 @@ def _train(settings: Settings) -> None:
         from miner.inference.engines import EngineMemoryError, is_out_of_memory
         from miner.learning.update_guard import TrainingDivergedError
         from miner.reporting.progress import print_line
+        from miner.training.rollout_function import StepLostError
         from miner.training.run import train
 
     if launched():
@@ -104,7 +105,10 @@ def _train(settings: Settings) -> None:
         raise typer.Exit(TrainerStatus.CRASHED) from None
     except (MemoryError, RuntimeError, ValueError) as error:
         if not is_out_of_memory(error):
-            raise
+            if not isinstance(error, StepLostError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(TrainerStatus.CRASHED) from None
         status = TrainerStatus.OUT_OF_MEMORY
         lower = "optimizer.micro_batch_tokens or rollout.max_episode_tokens"
         if isinstance(error, EngineMemoryError):

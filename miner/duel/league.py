@@ -105,14 +105,15 @@ class LeagueResult:
                 if record.forfeit is not None and record.forfeit.player == seat:
                     forfeits[record.forfeit.cause.value] += 1
         by_seat = grouped(played)
-        points, pairs = [points for _, points, _ in played], [pair for *_, pair in played]
         return Row(
             player=player,
             game=game,
             wins=results["win"],
             draws=results["draw"],
             losses=results["loss"],
-            score=mean_score(points, pairs) if played else None,
+            score=mean_score([p for _, p, _ in played], [pair for *_, pair in played])
+            if played
+            else None,
             by_seat=(by_seat.get(0), by_seat.get(1)),
             forfeits=dict(forfeits),
             usage=usage,
@@ -148,9 +149,9 @@ async def play_league(
 ) -> LeagueResult:
     """Play all matches at once. A player that fails breaks off its own matches and no others.
 
-    Cancelled (Ctrl-C), it returns what was played.
+    Cancelled (Ctrl-C), it returns what was played, as after a match that was `refused`.
 
-    Raises: `ConfigurationError` for equal names or a boss that does not play, and as `play_match`.
+    Raises: `ConfigurationError` for equal names or a boss that does not play.
     """
     names = [player.name for player in players]
     if len(set(names)) < len(names):
@@ -166,14 +167,15 @@ async def play_league(
 
         match = await play_match(game_named(game), first, second, rules, limits, on_game=count)
         on_match(match)
+        if match.refused and whole:  # ends as by Ctrl-C, once this one has returned
+            asyncio.get_running_loop().call_soon(whole.cancel)
         return match
 
     pairs = list(combinations(players, 2))
+    whole = asyncio.current_task()
+    tasks = [asyncio.ensure_future(play(game, a, b)) for game in games for a, b in pairs]
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(play(game, a, b)) for game in games for a, b in pairs]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        await asyncio.gather(*tasks)
     except asyncio.CancelledError:
         take_back_cancellation()
         tasks = [task for task in tasks if not task.cancelled()]  # others had not begun

@@ -53,6 +53,7 @@ class MatchResult:
         first, second: names of the players.
         stopped: reason for the end, in words.
         failure: cause of an end without a decision; a league then leaves all of it out.
+        refused: true if that is for a user to correct, such as a function of theirs that raises.
         seconds: duration in seconds.
     """
 
@@ -62,6 +63,7 @@ class MatchResult:
     games: list[GameRecord] = field(default_factory=list)
     stopped: str = ""
     failure: str | None = None
+    refused: bool = False
     seconds: float = 0.0
 
     def count(self, result: Result) -> int:
@@ -81,8 +83,6 @@ async def play_match(
     """Play a match. A player that fails for good ends it and is named in `failure`.
 
     Cancelled, it returns what was played.
-
-    Raises: `ConfigurationError` of a player that the user wrote.
     """
     result = MatchResult(game.name, first.name, second.name)
     players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
@@ -106,10 +106,9 @@ async def play_match(
                 on_game(result.games[-1])
         except asyncio.CancelledError:
             result.stopped = INTERRUPTED
-        except ConfigurationError:
-            raise
         except Exception as error:
-            result.failure = f"{type(error).__name__}: {error}"
+            result.refused = isinstance(error, ConfigurationError)
+            result.failure = str(error) if result.refused else f"{type(error).__name__}: {error}"
             result.stopped = "broke off"
             logger.warning("%s, %s against %s: %s", game.name, first.name, second.name, error)
         result.seconds = rules.clock() - begun

@@ -67,6 +67,9 @@ async def run_session(
     played = sum(len(match.games) for match in result.matches)
     if result.interrupted:
         print_line(console, f"interrupted: {played} games were over, all else is of these")
+    refused = next((match.failure for match in result.matches if match.refused), None)
+    if not played and refused:
+        raise ConfigurationError(refused)
     if not played and result.interrupted:
         return result
     if not played:
@@ -88,6 +91,8 @@ async def run_session(
             "Prompts are in our own words; the tournament's: python -m miner prompts --help",
         )
     print_line(console, f"Look at {page}")
+    if refused:
+        raise ConfigurationError(refused)
     return result
 
 

@@ -242,7 +242,6 @@ class EpisodeTrainer(TreeTrainer):
                 f"{len(load_result.unexpected_keys)} unknown, such as "
                 f"{min(lost | {*load_result.unexpected_keys})}"
             )
-        model.tie_weights()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""

@@ -20,7 +20,7 @@ accurate tests for the statistical significance of result differences" (COLING 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -78,17 +78,22 @@ class BestModel:
         for model in (self.best, self.highest):
             self._check_length(model)
 
-    def replaced_by(self, candidate: Evaluated) -> bool:
+    def replaced_by(self, candidate: Evaluated, deals: Sequence[Hashable] = ()) -> bool:
         """Apply the rule of the module's docstring; where half of the base's episodes are missing,
         nothing is shown.
+
+        Args:
+            deals: of each episode; equal ones, such as both seats of a duel, count as one. Empty:
+                all differ.
 
         Raises: `ValueError` if it was not evaluated on the same list of episodes.
         """
         self._check_length(candidate)
-        own, base = _paired(candidate, self.base)
-        if not own or 2 * len(own) < len(self.base.scores) or paired_p_value(own, base) > LEVEL:
+        played = len(_paired(candidate, self.base)[0])
+        own, base = _paired(candidate, self.base, deals)
+        if not own or 2 * played < len(self.base.scores) or paired_p_value(own, base) > LEVEL:
             return False
-        own, highest = _paired(candidate, self.highest)
+        own, highest = _paired(candidate, self.highest, deals)
         return paired_p_value(highest, own) > LEVEL
 
     def accept(self, candidate: Evaluated) -> None:
@@ -136,11 +141,14 @@ def paired_p_value(better: Sequence[float], worse: Sequence[float]) -> float:
     return float(test.pvalue)
 
 
-def _paired(first: Evaluated, second: Evaluated) -> tuple[list[float], list[float]]:
-    """Scores of the episodes that both played."""
-    pairs = [
-        (a, b)
-        for a, b in zip(first.scores, second.scores, strict=True)
-        if a is not None and b is not None
-    ]
-    return [a for a, _ in pairs], [b for _, b in pairs]
+def _paired(
+    first: Evaluated, second: Evaluated, deals: Sequence[Hashable] = ()
+) -> tuple[list[float], list[float]]:
+    """Scores of the episodes that both played, added up by deal."""
+    sums: dict[Hashable, tuple[float, float]] = {}
+    for number, (a, b) in enumerate(zip(first.scores, second.scores, strict=True)):
+        if a is not None and b is not None:
+            deal = deals[number] if deals else number
+            before = sums.get(deal, (0.0, 0.0))
+            sums[deal] = before[0] + a, before[1] + b
+    return [a for a, _ in sums.values()], [b for _, b in sums.values()]

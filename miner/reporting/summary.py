@@ -54,7 +54,8 @@ def verdict(run: Run) -> str:
         return "Not known yet whether it learns: no held-out episodes were played so far."
     if len(held_out) == 1:
         return "Not known yet whether it learns: of held-out episodes only the base has played."
-    count = len(held_out) - 1
+    looks = [each for each in run.evaluations if each.split == "held_out" and each.score]
+    count = len({each.step for each in looks if each.step})  # those of abandoned attempts too
     gains = [(record.difference, record) for record in held_out if record.difference]
     published = [pair for pair in gains if pair[1].published]
     better = published or [pair for pair in gains if pair[0].low > 0 or pair[1].withheld]
@@ -63,7 +64,7 @@ def verdict(run: Run) -> str:
             f"No better than its base so far: none of {count} checkpoint(s) was clearly better on "
             "held-out episodes, and the base stays published."
         )
-    gain, record = better[-1]
+    gain, record = published[-1] if published else max(better, key=lambda pair: pair[0].low)
     fate = f"published at step {record.step}"
     if not record.published:
         fate = f"but not {fate}" + f" ({record.withheld})" * bool(record.withheld)

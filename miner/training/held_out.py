@@ -7,7 +7,7 @@ only after the model it speaks of was published).
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,8 @@ class HeldOut(TrainerCallback):
         result = self._latest if again and self._latest else self._measured()
         self._latest = result
         candidate = _evaluated(step, result)
-        passed = self._best.replaced_by(candidate) and self._passes(candidate, result, last)
+        better = self._best.replaced_by(candidate, _deals(result))
+        passed = better and self._passes(candidate, result, last)
         self._lead = _difference(candidate, self._best.highest, result)
         failure = self._publication_failure(candidate, last) if passed else ""
         self._better = passed and not failure
@@ -302,8 +303,12 @@ def _difference(
     shared = len(played[0].keys() & played[1].keys())
     if not shared or 2 * shared < len(first.scores):
         return None
-    deals = [deal_of(episode.key) for episode in result.episodes]
-    return paired_difference(played[0], played[1], deals.__getitem__, likelihoods=likelihoods)
+    deal = _deals(result).__getitem__
+    return paired_difference(played[0], played[1], deal, likelihoods=likelihoods)
+
+
+def _deals(result: EvaluationResult) -> list[Hashable]:
+    return [deal_of(episode.key) for episode in result.episodes]
 
 
 def _undecided_in(games: Sequence[str]) -> str:

@@ -161,6 +161,9 @@ class Rollouts:
         stopped = never if self._run.trainer.state.global_step else self._run.stop
 
         def play() -> EvaluationResult | None:
+            if tasks and not own_tasks:  # fewer than ranks
+                name = self._run.source.name
+                return EvaluationResult(policy="model", channel=name, environment="", episodes=())
             playing = evaluate(
                 policy,
                 self._run.source,

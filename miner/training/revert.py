@@ -102,8 +102,12 @@ class RevertToBest(TrainerCallback):
             record = json.loads(self._file.read_text())
         except FileNotFoundError:
             record = None
-        kept = None if state.global_step else self._best.kept()
-        record, kept = self._ranks.broadcast((record, kept))
+        kept, step = self._best.kept(), state.global_step
+        unkept = bool(step) and step == self._held_out.highest.step != (kept.step if kept else 0)
+        kept = None if step else kept
+        record, kept, unkept = self._ranks.broadcast((record, kept, unkept))
+        if unkept:  # a run that had ended goes on: its last weights were the best
+            self._best.keep(step, self._schedule.elapsed)
         if record is None and kept is None:
             return
         halvings = record["halvings"] if record else 0

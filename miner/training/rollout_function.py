@@ -47,6 +47,10 @@ class RolloutFailedError(InfrastructureError):
     """No episode of a whole step could be played: training on nothing would hide an outage."""
 
 
+class StepLostError(RuntimeError):
+    """The same, where no server is at fault: no wait for one helps."""
+
+
 FEW_TURNS = 2
 """Of an episode, if no number is set and each legal reply costs all that was said before: a chat
 that is learned at every turn would be computed some six times."""
@@ -101,7 +105,7 @@ class RolloutFunction:
             of it), by_policy (see `AllMoves`), and lists for each of the episode's rows: turn_ids,
             weights and entropies.
         Raises: `RolloutFailedError` if every episode was lost, the last one to a server, and
-            RuntimeError if to something here, for which no wait helps; `RolloutStopped` if episodes
+            `StepLostError` if to something here; `RolloutStopped` if episodes
             were aborted, `ConfigurationError` if one was lost to it: the others alone are a biased
             step; on all ranks.
         """
@@ -121,7 +125,7 @@ class RolloutFunction:
             error = next(each.error for each in outcomes[::-1] if isinstance(each, LostEpisode))
             theirs = isinstance(error, EnvironmentFault)
             advice = "; check the environment servers" * theirs
-            failure = RolloutFailedError if theirs else RuntimeError
+            failure = RolloutFailedError if theirs else StepLostError
             raise failure(
                 f"all {len(outcomes) * self.ranks.count} episodes of a step were lost, the last "
                 f"one to: {error}{advice}"

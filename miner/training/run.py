@@ -329,8 +329,8 @@ def _learn(run: OpenRun, checkpoint: Checkpoint | None, checkpoints: Checkpoints
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
     except RolloutStopped:
-        reason = "asked to stop" if run.stop.received else "no time is left"
-        run.progress.note(f"{reason}: step {trainer.state.global_step + 1} is aborted")
+        if run.stop.received:
+            run.progress.note(f"asked to stop: step {trainer.state.global_step + 1} is aborted")
         newest = newest_checkpoint(run.settings.run_dir / CHECKPOINTS)
         saved = ranks.broadcast(newest.step if newest else 0)
         step = trainer.state.global_step

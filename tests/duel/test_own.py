@@ -1,5 +1,6 @@
 """A miner's own teacher and opponent: examples, where they act, and what is wrong with others."""
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -88,6 +89,21 @@ def test_an_opponent_that_raises_ends_the_command_and_is_named(
     assert f"opponents '{file}:play' raised AttributeError" in found
     assert "idea.py, line 2" in found
     assert not (tmp_path / "out").exists()
+
+
+def test_a_late_mistake_of_an_opponent_loses_no_game_that_was_played(tmp_path: Path) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text(
+        "calls = []\n\n\ndef play(game, seen):\n    calls.append(game)\n"
+        "    return min(seen.actions) if len(calls) < 12 else seen.points\n"
+    )
+    words = ["league", f"{file}:play", "a=random", "b=random", "--games", "leduc_poker"]
+    found = refusal(*words, "--pairs", "1000", "--out", str(tmp_path / "out"))
+    assert "raised AttributeError" in found
+    written = json.loads((tmp_path / "out" / "league.json").read_text())
+    by_players = {(m["first"], m["second"]): m for m in written["matches"]}
+    assert 0 < len(by_players["a", "b"]["games"]) < 2000, "interrupted, and kept"
+    assert written["standings"]
 
 
 async def test_an_opponent_must_name_a_legal_action(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
 from entrypoint.run_cost import START_SECONDS
 from miner.config.run_files import BEST_FILE
-from miner.config.settings import Settings
+from miner.config.settings import Settings, to_toml
 from miner.training.run_dir import prepare_run_dir
 from tests.entrypoint.plans import run_plan
 from tests.entrypoint.test_run_settings import planned
@@ -123,3 +123,26 @@ def test_a_container_that_starts_again_continues_where_its_watchdog_was(
     resumed = Settings.load(job.plan.settings_file, environ={})
     assert resumed == (lowered if begun else job.settings)
     prepare_run_dir(resumed)
+
+
+def test_a_container_of_settings_by_hand_keeps_the_games_that_were_chosen_without_vllm(
+    roots: dict[str, str], arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has set nothing about them. Games that nobody planned are refused as before."""
+    monkeypatch.setattr(main, "run_programs", lambda *_: None)
+    pretended = ("--dry-run", "--gpus", "1xH100-80GB", "--model-config", "3B")
+    words = arguments("--set", "token_records=20", *pretended)
+    environ = {**os.environ, **roots}
+    job = main.prepare(parse_invocation(words, environ), 1000.0, environ)
+    unserved = job.plan.unserved_evaluation
+    assert unserved is not None
+    assert unserved != job.settings.evaluation
+    job.plan.train_dir.mkdir(parents=True)
+    given_up = job.settings.having(evaluation=unserved.model_dump())
+    prepare_run_dir(given_up)
+    (job.plan.train_dir / BEST_FILE).write_text("{}")
+    assert main._resumable(job).evaluation == unserved
+    prepare_run_dir(main._resumable(job))
+    other = given_up.having(evaluation={"episodes": unserved.episodes + 2})
+    (job.plan.train_dir / "settings.toml").write_text(to_toml(other))
+    assert main._resumable(job) == job.settings

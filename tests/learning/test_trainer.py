@@ -2,6 +2,7 @@
 
 import functools
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,6 +59,20 @@ def test_what_is_learned_is_computed_in_the_dtype_that_sampled(
     layer.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
     trainer.compute_loss(trainer.model, rows).backward()
     assert seen == {dtype}
+
+
+def test_a_head_that_was_loaded_apart_stays_so_on_a_resume(tmp_path):
+    """Of a base whose config ties it, and whose file has another one."""
+    model = build_qwen3()
+    model.config.tie_word_embeddings = True
+    trainer = make_trainer(tmp_path, fixed_rollout([1.0] * 4), model)
+    model.lm_head.weight = torch.nn.Parameter(torch.ones_like(model.lm_head.weight))
+    trainer._issue_warnings_after_load(SimpleNamespace(missing_keys=[], unexpected_keys=[]))
+    assert model.lm_head.weight is not model.get_input_embeddings().weight
+    with pytest.raises(RuntimeError, match=r"1 weights are missing .* such as model\.norm"):
+        trainer._issue_warnings_after_load(
+            SimpleNamespace(missing_keys=["model.norm.weight"], unexpected_keys=[])
+        )
 
 
 def fixed_rollout(rewards):

@@ -61,6 +61,17 @@ def test_against_the_highest_so_far(candidate: Evaluated, replaces: bool) -> Non
     assert keeper.replaced_by(candidate) == replaces
 
 
+def test_copies_of_a_deal_count_as_one() -> None:
+    """Three deals that are lost in both seats are shown as six games (1/64), not as three (1/8)."""
+    keeper = BestModel(evaluated(0, (L, 20)), best=evaluated(5, (W, 20)))
+    candidate = evaluated(9, (L, 6), (W, 14))
+    assert not keeper.replaced_by(candidate)
+    assert keeper.replaced_by(candidate, [number // 2 for number in range(20)])
+    one_deal = BestModel(evaluated(0, (L, 20)))
+    assert one_deal.replaced_by(candidate)
+    assert not one_deal.replaced_by(candidate, ["deal"] * 20)
+
+
 def test_small_steps_down_do_not_add_up() -> None:
     """Each is too small to be shown, from the one before; from the highest the second is not."""
     keeper = BestModel(BASE)

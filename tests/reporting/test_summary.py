@@ -90,9 +90,14 @@ def test_what_is_published_comes_before_what_was_withheld(tmp_path: Path) -> Non
     assert "+0.200 [+0.100, +0.300]" in live(tmp_path).view().verdict
 
 
-def test_records_that_name_no_reason_are_read(tmp_path: Path) -> None:
+def test_of_several_that_were_withheld_the_clearest_is_named(tmp_path: Path) -> None:
     run = evaluated(tmp_path, (0, 0.3, True))
-    older = run.evaluations.path.read_text().replace(',"withheld":""', "")
-    assert "withheld" not in older
-    run.evaluations.path.write_text(older)
-    assert run.read().evaluations[0].withheld == ""
+    for step, gain in ((10, GAIN), (20, Estimate(0.1, -0.02, 0.22, 64))):
+        found = evaluation("checkpoint", 0.8, step=step, split="held_out", difference=gain)
+        run.evaluations.append(found.model_copy(update={"withheld": "undecided"}))
+    assert live(tmp_path).view().verdict.startswith("Better than its base: +0.573")
+
+
+def test_candidates_of_an_abandoned_attempt_were_looked_at_too(tmp_path: Path) -> None:
+    evaluated(tmp_path, *KILLED_AFTER_60, (10, 0.3, False))
+    assert "best of 4" in live(tmp_path).view().verdict

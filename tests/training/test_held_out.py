@@ -280,6 +280,17 @@ def two_games(evaluation):
     return evaluation.model_copy(update={"episodes": tuple(episodes)})
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_copies_of_a_lost_deal_do_not_withhold_a_model(tmp_path, pairs):
+    world = World(tmp_path, [0.0] * 20, [1.0] * 20, [0.0] * 6 + [1.0] * 14)
+    if pairs:
+        world.evaluations = [two_games(each) for each in world.evaluations]
+    world.held_out.start()
+    for step in (10, 20):
+        world.held_out.consider(step)
+    assert world.held_out.best.step == (20 if pairs else 10)
+
+
 @pytest.mark.parametrize(
     ("second", "withheld"),
     [

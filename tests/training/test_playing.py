@@ -1,14 +1,26 @@
 """Rollouts that servers which answer have failed whole."""
 
 import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from miner.environments import InfrastructureError
 from miner.inference.sampler import EngineLostError
+from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode
+from miner.rollout.renderer import ChatRenderer
+from miner.training.episodes import task_stream
 from miner.training.playing import RETRY_PAUSE_S, RETRY_S, retrying
-from tests.builders import build_task, build_trajectory
+from tests.builders import (
+    ScriptedSampler,
+    build_sample,
+    build_task,
+    build_tokenizer,
+    build_trajectory,
+)
+from tests.training.test_reply_limits import job_on, rollouts_of
 from tests.virtual_time import run_paused
 
 TASK = build_task(0)
@@ -67,3 +79,28 @@ def test_patience_ends(patience, took, plays):
     assert result is FAILED
     assert played == plays
     assert len(notes) == (patience > 0)
+
+
+def test_a_rank_without_a_held_out_game_waits_for_those_of_others(tmp_path, loop):
+    """As with few problems of one's own on many GPUs."""
+    renderer = ChatRenderer(build_tokenizer())
+    said = build_sample([*renderer.encode("1"), renderer.eos_token_id])
+    settings = job_on("1xH100-80GB", tmp_path)
+    parts = [None, None]
+
+    def gather_as(rank):
+        def gather(part):
+            parts[rank] = part
+            return parts
+
+        return gather
+
+    tasks = task_stream(settings.environment).held_out(1, 7)
+    for rank in (1, 0):  # the first gathers nothing yet: it is asked again
+        ranks = SimpleNamespace(count=2, rank=rank, leads=not rank, gather=gather_as(rank))
+        rollouts = rollouts_of(settings, ScriptedSampler(lambda _: said), loop, ranks)
+        with suppress(RolloutStopped):
+            found = rollouts.evaluate(tasks)
+    assert parts[1].episodes == ()
+    assert len(found.episodes) == 1
+    assert found.environment == parts[0].environment

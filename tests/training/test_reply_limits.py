@@ -16,9 +16,9 @@ from tests.entrypoint.test_run_settings import planned
 from tests.entrypoint.test_topology import MODELS
 
 
-def rollouts_of(settings, sampler, loop):
+def rollouts_of(settings, sampler, loop, ranks=None):
     engine = SimpleNamespace(sampler=sampler, playing=nullcontext, engine_loss=lambda: None)
-    ranks = SimpleNamespace(count=1, rank=0, leads=True, gather=lambda part: [part])
+    ranks = ranks or SimpleNamespace(count=1, rank=0, leads=True, gather=lambda part: [part])
     heartbeat = SimpleNamespace(beat=lambda _: None)
     parts = {
         "engine": engine,

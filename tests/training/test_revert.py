@@ -197,6 +197,16 @@ def test_a_run_that_lost_its_best_weights_is_not_thrown_back_to_the_base(
     assert "learning rate halved" not in work.said.getvalue()
 
 
+def test_a_run_that_ended_with_its_best_weights_can_go_back_to_them(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = "checkpoint.every_steps=1"
+    train(work, monkeypatch, [BASE, BASE, BEST], "optimizer.max_steps=3", every)
+    seen = train(work, monkeypatch, [LOW, LOW], "optimizer.max_steps=5", every)
+    assert same(seen.weights[5], seen.weights[4])
+    assert rates(work)[4] == pytest.approx(0.5)
+
+
 def test_a_second_restart_keeps_what_was_learned_after_the_first(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

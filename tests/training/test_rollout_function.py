@@ -16,7 +16,12 @@ from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.episode import EpisodeTooLong
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.training.episodes import encode_task
-from miner.training.rollout_function import RolloutFailedError, RolloutFunction, episode_reward
+from miner.training.rollout_function import (
+    RolloutFailedError,
+    RolloutFunction,
+    StepLostError,
+    episode_reward,
+)
 from tests.builders import build_task, build_trajectory
 from tests.rewards.positions import shown
 
@@ -89,7 +94,7 @@ def test_a_step_in_which_everything_was_lost_is_an_error_that_gives_the_reason()
 
 def test_a_step_of_too_long_episodes_does_not_blame_the_servers():
     """Else the orchestrator would wait for them, find them there, and begin again without end."""
-    with pytest.raises(RuntimeError, match=r"raise the episode's limit$") as caught:
+    with pytest.raises(StepLostError, match=r"raise the episode's limit$") as caught:
         roll(Player(*[lost(EpisodeTooLong("raise the episode's limit"))] * 4))
     assert not isinstance(caught.value, EnvironmentFault)
 
