@@ -19,11 +19,13 @@ from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
 from miner.duel import session
 from miner.duel.channel.tasks import size_of
-from miner.duel.league import play_league
-from miner.duel.match import Limits
+from miner.duel.league import LeagueResult, play_league
+from miner.duel.match import Limits, MatchResult
+from miner.duel.outcome import GameRecord, Usage
 from miner.duel.play import Rules
 from miner.duel.players.base import Reply
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
+from miner.duel.report.figure import league_figure
 from miner.duel.report.page import league_page
 from miner.duel.report.scenes import frames
 from miner.duel.report.tables import print_league
@@ -300,3 +302,34 @@ def test_a_long_match_reports_its_progress_without_a_terminal(
     words = ["duel", "a=random", "b=random", "--games", "clobber", "--pairs", "1"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
     assert "clobber: a against b: 1 of 2 games" in done.stdout
+
+
+def test_a_boss_that_is_not_beaten_lets_no_player_advance() -> None:
+    usage = Usage(), Usage()
+    won = GameRecord("othello", 1, 0, [], [1.0, -1.0], "win", None, usage)  # by the first
+    match = MatchResult("othello", "boss", "a", [won])
+    assert LeagueResult(["boss", "a"], ["othello"], [match]).advancing() == ["boss"]
+    assert LeagueResult(["boss", "a"], ["othello"], [match], boss="boss").advancing() == []
+
+
+async def test_the_picture_of_a_league_has_each_player_in_its_color(tmp_path: Path) -> None:
+    players = [RulePlayer(name, random_move(seat)) for seat, name in enumerate("abc")]
+    result = await play_league(players, ["clobber", "leduc_poker"], RULES, Limits(pairs=1))
+    axes = league_figure(result).axes[0]
+    bars = [*axes.containers]
+    assert len({bar.lines[0].get_color() for bar in bars}) == len(bars) == 3
+    heights = sorted(y for bar in bars for y in bar.lines[0].get_ydata())
+    assert len(set(heights)) == 6, "none covers another"
+    assert heights[2] - heights[0] < heights[3] - heights[1], "those of a game stand together"
+    assert axes.texts[0].get_text().startswith("12 games, 95% intervals")
+    console = Console(file=io.StringIO(), width=120)
+    print_league(result, console)
+    assert "Standings: mean rank over the games" in console.file.getvalue()
+
+
+def test_a_second_session_replaces_the_files_of_the_first(tmp_path: Path) -> None:
+    for pairs in (1, 2):
+        miner(*["duel", "random", "b=random", "--games", "leduc_poker", "--out", tmp_path / "out"],
+              "--pairs", pairs)  # fmt: skip
+    written = json.loads((tmp_path / "out" / "league.json").read_text())
+    assert len(written["matches"][0]["games"]) == 4

@@ -19,7 +19,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 def parse_olmo(text: str, offered: Offered) -> list[Found]:
     """The first block, one call a line; anything else in it, or no end tag, loses all calls."""
     block = next(_blocks(text, _OLMO, _OLMO_END), "")
-    return [_call(statement, dotted=False) for statement in _parsed(block.strip())]
+    return [_call(statement) for statement in _parsed(block.strip())]
 
 
 def parse_lfm2(text: str, offered: Offered) -> list[Found]:
@@ -32,7 +32,7 @@ def parse_lfm2(text: str, offered: Offered) -> list[Found]:
             continue
         for node in _listed(block):
             try:
-                calls.append(_call(node, dotted=True))
+                calls.append(_call(node))
             except (ValueError, TypeError):
                 continue
     return calls
@@ -93,20 +93,17 @@ def _parsed(source: str) -> list[ast.expr]:
     return [statement.value for statement in statements if isinstance(statement, ast.Expr)]
 
 
-def _call(node: ast.AST, *, dotted: bool) -> Found:
+def _call(node: ast.AST) -> Found:
     """Name and arguments of a call of keywords only. Raises: `ValueError`, `TypeError`."""
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("no call of keywords")
-    name = ast.unparse(node.func)
-    if not isinstance(node.func, ast.Name) and not (
-        dotted and isinstance(node.func, ast.Attribute)
-    ):
+    if not isinstance(node.func, ast.Name):  # of another kind none is offered
         raise ValueError("no name of a tool")
     if any(keyword.arg is None for keyword in node.keywords):
         raise ValueError("no keyword")
     arguments = {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
     json.dumps(arguments)  # bytes, complex numbers and ... are no arguments
-    return name, arguments
+    return node.func.id, arguments
 
 
 def _literal(node: ast.AST | None) -> Any:
