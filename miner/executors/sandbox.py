@@ -142,18 +142,20 @@ class _Run:
         over: set[asyncio.Future[Any]] = {worker.ended, self._full}
         late = False
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                await self._send(code)
-                await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            late = True
-        try:
+            try:
+                async with asyncio.timeout(self._limits.seconds):
+                    await self._send(code)
+                    await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            except TimeoutError:
+                late = True
             self._server.kill(worker)
             status = await self._ending()
             out, err = await asyncio.gather(*readers)
         finally:
             for reader in readers:
                 reader.cancel()
+            # the loop must know of no socket that is closed: the next one has its number
+            await asyncio.gather(*readers, return_exceptions=True)
         return Execution(_text(out, self._limits), self._failure(status, err, late))
 
     async def _send(self, code: str) -> None:

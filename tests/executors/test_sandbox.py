@@ -16,7 +16,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
 from miner.executors import CodeFailure, Execution, Limits, LocalSandbox, fork_server
 from miner.executors.jail.kernel import landlock_version
-from miner.executors.sandbox import _Run
+from miner.executors.sandbox import WARM, _Run
 
 needs_landlock = pytest.mark.skipif(not landlock_version(), reason="no Landlock in this kernel")
 
@@ -159,6 +159,22 @@ async def test_a_fork_server_that_dies_is_not_a_result_and_is_replaced(
     assert (await sandbox.run("6 * 7")).text == "42"
     assert await fork_server_of(sandbox) != first
     assert all([await gone(int(child)) for child in children])
+
+
+async def test_abandoned_runs_leave_nothing_to_the_next_ones(sandbox: LocalSandbox) -> None:
+    """A socket that the loop still watches when it is closed keeps the next one of its number from
+    being heard."""
+    for _ in range(2):
+        runs = [asyncio.create_task(sandbox.run("import time; time.sleep(60)")) for _ in range(2)]
+        await asyncio.sleep(0.3)
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+        async with asyncio.timeout(25):
+            for _ in range(WARM + 2):
+                assert (await sandbox.run("6 * 7")).text == "42"
+    names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}  # type: ignore[union-attr]
+    assert "_Run._read" not in names
 
 
 async def test_a_run_that_is_abandoned_ends(sandbox: LocalSandbox) -> None:

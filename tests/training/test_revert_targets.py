@@ -63,7 +63,8 @@ def test_no_weights_return_that_were_farther_from_the_targets(
     ]
     args, said = TrainingArguments(str(tmp_path)), []
     trainer = SimpleNamespace(halvings=0, begin_again=said.append)
-    weights = SimpleNamespace(put_back=lambda: best)
+    kept = Kept(best, 100.0) if best else None
+    weights = SimpleNamespace(put_back=lambda: best, kept=lambda: kept)
     state = TrainerState(global_step=2, log_history=logs)
     for targets, expected in ((True, [1] * reverted), (False, [1])):
         way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=targets)
@@ -116,7 +117,6 @@ def test_weights_that_a_restart_began_with_are_measured_by_its_own_first_steps(
     way_back._held_out.highest = Evaluated(40, (1.0,))
     way_back.on_train_begin(args, TrainerState(global_step=0), TrainerControl())
     if resumed:  # from a checkpoint that was saved since
-        weights.kept = None
         trainer.halve_to = said.append
         way_back = make_revert(tmp_path, Ranks(), trainer, weights, print, targets=True)
         way_back._held_out.highest = Evaluated(40, (1.0,))

@@ -208,4 +208,11 @@ def _checked(found: type[TextEnvironment]) -> type[TextEnvironment]:
             f"{found.__name__}.score_range is {found.score_range!r}: expected (lowest, highest), "
             "such as (0, 10)"
         )
+    for name in ("stop", "replies"):
+        texts = getattr(found, name)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise ConfigurationError(
+                f"{found.__name__}.{name} is {texts!r}: expected a tuple of texts, such as "
+                '("</answer>",)'
+            )
     return found

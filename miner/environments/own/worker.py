@@ -84,6 +84,13 @@ class Worker:
                 raise  # the class's own
             name = f"{self._kind.__name__}.{method.__name__}"
             raise OverdueError(f"{name} has not returned for {self._seconds:g} s") from None
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                raise  # by the caller
+            # the class's own: it would end the thread, or all episodes
+            found = RuntimeError(f"{type(error).__name__} {error}".rstrip())
+            raise found.with_traceback(error.__traceback__) from None
         finally:
             thread.moved = time.monotonic()
 

@@ -72,6 +72,8 @@ def test_a_class_in_a_module_is_found() -> None:
         (WHOLE + "    problems = 1\n", "", "problems is 1: expected 2 or more"),
         (WHOLE + "    score_range = (1, 0)\n", "", r"score_range is \(1, 0\): expected"),
         (WHOLE + "    score_range = 1\n", "", "score_range is 1: expected"),
+        (WHOLE + "    stop = '</a>'\n", "", r"stop is '</a>': expected a tuple of texts"),
+        (WHOLE + "    replies = (1, 2)\n", "", r"replies is \(1, 2\): expected a tuple of texts"),
         (WHOLE + "    def __init__(self, size): pass\n", "", r"cannot be made: TypeError.*size"),
     ],
 )
