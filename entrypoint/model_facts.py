@@ -103,6 +103,8 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
     layers = len(listed) if isinstance(listed, list) else size("num_hidden_layers", "n_layer")
     hidden = size("hidden_size", "n_embd")
     heads = size("num_attention_heads", "n_head")
+    recurrent = _mixer_bytes(config, hidden)
+    recurrent_layers, state_bytes = _delta_states(config)
     shape = ModelShape(
         parameters=parameters or 0,
         layers=layers,
@@ -114,9 +116,9 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         vocabulary=size("vocab_size"),
         context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
         idle=_idle(config, hidden, layers, parameters or 0),
-        mixer_bytes=(recurrent := _mixer_bytes(config, hidden)),
-        recurrent_layers=(delta := _delta_states(config))[0],
-        state_bytes=delta[1],
+        mixer_bytes=recurrent,
+        recurrent_layers=recurrent_layers,
+        state_bytes=state_bytes,
         trees=_layer_kinds(config) <= ATTENTION and not recurrent,
     )
     if parameters is not None:

@@ -5,6 +5,7 @@ tensor by the name, in the shape and in the dtype that it has in the base, so wh
 evaluation played in that dtype is what is published.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from transformers.core_model_loading import Concatenate, revert_weight_conversio
 from miner.publishing.base_files import copy_companions, keep_only_weights
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.structure import TensorEntry, by_dtype, read_headers
+
+logger = logging.getLogger(__name__)
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -29,21 +32,23 @@ def write_trained_model(
         model: was loaded from `base`, or from a checkpoint of it; its own values are not read.
         weights: all of it by the model's names, adapters merged.
 
-    Raises: `UnverifiedModelError` if a tensor has no counterpart of its shape in `base`; `OSError`
-        if the disk refuses.
+    Raises: `UnverifiedModelError` if a tensor has another shape in `base`; `OSError` if the disk
+        refuses.
     """
     common = base_dtype(base)
     in_base = read_headers(base)
 
     def as_in_base(name: str, tensor: torch.Tensor) -> torch.Tensor:
         own = in_base.get(name)
-        if own is None or own.shape != tensor.shape:
+        if own is not None and own.shape != tensor.shape:
             raise UnverifiedModelError(
                 f"{base}: the trained tensor {name!r} of shape {tuple(tensor.shape)} is "
-                f"{own.shape if own else 'missing'} in the base, so servers might not load it: "
+                f"{own.shape} in the base, so servers might not load it: "
                 f"transformers {__version__} saves {type(model).__name__} in another form."
             )
-        dtype = _DTYPES.get(own.dtype, common)
+        if own is None:  # a head that is stored once, under another name, for example
+            logger.warning("the trained tensor %r has no counterpart in %s", name, base)
+        dtype = _DTYPES.get(own.dtype, common) if own else common
         return (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
 
     stored = _by_base_names(model, weights, in_base)
@@ -63,10 +68,10 @@ def _by_base_names(
     by its sizes. It adds a prefix that some old files lack, and keeps it.
     """
     prefix = f"{model.base_model_prefix}."
-    stored: dict[str, torch.Tensor] = {
-        name if name in in_base else name.removeprefix(prefix): tensor
-        for name, tensor in revert_weight_conversion(model, dict(weights)).items()
-    }
+    stored: dict[str, torch.Tensor] = {}
+    for name, tensor in revert_weight_conversion(model, dict(weights)).items():
+        short = name.removeprefix(prefix)
+        stored[short if short in in_base and name not in in_base else name] = tensor
     for change in getattr(model, "_weight_conversions", None) or ():
         parts = change.source_patterns
         match getattr(change, "operations", None):

@@ -104,10 +104,14 @@ class RevertToBest(TrainerCallback):
             record = None
         kept, step = self._best.kept(), state.global_step
         unkept = bool(step) and step == self._held_out.highest.step != (kept.step if kept else 0)
+        # a run that had begun again counts other weights by the same steps
+        unkept &= not (record or {}).get("from_before") and self._schedule.room_for_evaluation()
         kept = None if step else kept
         record, kept, unkept = self._ranks.broadcast((record, kept, unkept))
         if unkept:  # a run that had ended goes on: its last weights were the best
-            self._best.keep(step, self._schedule.elapsed)
+            self._heartbeat.beat("keeping the best weights")
+            with self._schedule.between_steps("keeping"):
+                self._best.keep(step, self._schedule.elapsed)
         if record is None and kept is None:
             return
         halvings = record["halvings"] if record else 0

@@ -210,7 +210,8 @@ def _checked(found: type[TextEnvironment]) -> type[TextEnvironment]:
         )
     for name in ("stop", "replies"):
         texts = getattr(found, name)
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        sound = isinstance(texts, tuple | list) and all(isinstance(text, str) for text in texts)
+        if not sound:
             raise ConfigurationError(
                 f"{found.__name__}.{name} is {texts!r}: expected a tuple of texts, such as "
                 '("</answer>",)'

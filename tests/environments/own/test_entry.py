@@ -73,6 +73,7 @@ def test_a_class_in_a_module_is_found() -> None:
         (WHOLE + "    score_range = (1, 0)\n", "", r"score_range is \(1, 0\): expected"),
         (WHOLE + "    score_range = 1\n", "", "score_range is 1: expected"),
         (WHOLE + "    stop = '</a>'\n", "", r"stop is '</a>': expected a tuple of texts"),
+        (WHOLE + "    stop = None\n", "", r"stop is None: expected a tuple of texts"),
         (WHOLE + "    replies = (1, 2)\n", "", r"replies is \(1, 2\): expected a tuple of texts"),
         (WHOLE + "    def __init__(self, size): pass\n", "", r"cannot be made: TypeError.*size"),
     ],
