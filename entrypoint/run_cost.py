@@ -146,11 +146,11 @@ def _reply_tokens(
     work, at_once = batch.work, topology.live_episodes * len(topology.inference_gpus)
     for tokens in REPLY_LIMITS:
         words = tokens * work.turns
+        if work.trained + words > MEAN_SHARE * shape.context:
+            continue
         wordy = replace(work, sampled=words, longest=words, context=work.context + words / 2)
         seconds = rollout_seconds(topology, shape, hardware, played, wordy)
         episode = seconds * min(1.0, at_once / played)
-        if work.trained + words > MEAN_SHARE * shape.context:
-            continue
         if seconds <= WORST_OF_BASE * batch.seconds and episode <= WORST_EPISODE_SECONDS:
             return tokens
     return 0

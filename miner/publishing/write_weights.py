@@ -52,7 +52,7 @@ def write_trained_model(
         return (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
 
     stored = _by_base_names(model, weights, in_base)
-    # taken out one by one: transformers has copied what it split
+    # taken out one by one, so that of what is cast one tensor at a time is there twice
     held = {name: as_in_base(name, stored.pop(name)) for name in [*stored]}
     model.save_pretrained(destination, state_dict=held, save_original_format=False)
     keep_only_weights(destination)

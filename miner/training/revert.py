@@ -102,11 +102,15 @@ class RevertToBest(TrainerCallback):
             record = json.loads(self._file.read_text())
         except FileNotFoundError:
             record = None
-        kept, step = self._best.kept(), state.global_step
-        unkept = bool(step) and step == self._held_out.highest.step != (kept.step if kept else 0)
-        # a run that had begun again counts other weights by the same steps
-        unkept &= not (record or {}).get("from_before") and self._schedule.room_for_evaluation()
-        kept = None if step else kept
+        step = state.global_step
+        kept = None if step else self._best.kept()
+        unkept = (
+            0 < step == self._held_out.highest.step
+            and not self._holds_highest()
+            # a run that had begun again counts other weights by the same steps
+            and not (record or {}).get("from_before")
+            and self._schedule.room_for_evaluation()
+        )
         record, kept, unkept = self._ranks.broadcast((record, kept, unkept))
         if unkept:  # a run that had ended goes on: its last weights were the best
             self._heartbeat.beat("keeping the best weights")

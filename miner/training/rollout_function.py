@@ -105,9 +105,9 @@ class RolloutFunction:
             of it), by_policy (see `AllMoves`), and lists for each of the episode's rows: turn_ids,
             weights and entropies.
         Raises: `RolloutFailedError` if every episode was lost, the last one to a server, and
-            `StepLostError` if to something here; `RolloutStopped` if episodes
-            were aborted, `ConfigurationError` if one was lost to it: the others alone are a biased
-            step; on all ranks.
+            `StepLostError` if to something here; `RolloutStopped` if episodes were aborted,
+            `ConfigurationError` if one was lost to it: the others alone are a biased step; on all
+            ranks.
         """
         groups = [
             Group(decode_task(prompt), sum(1 for _ in same)) for prompt, same in groupby(prompts)

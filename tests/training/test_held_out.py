@@ -32,15 +32,21 @@ def test_a_better_model_is_published_and_a_worse_one_is_not(tmp_path):
     assert published == [(0, True), (10, True), (20, False)]
 
 
-@pytest.mark.parametrize("pairs", [True, False])
-def test_seats_of_a_duel_are_compared_as_one(tmp_path, pairs):
-    """Seven lost pairs of twelve are a fall as 14 games of 24, and not yet as copies."""
-    world = World(tmp_path, [0.0] * 24, [1.0] * 24, [0.0] * 14 + [1.0] * 10)
+def fallen(tmp_path, *, games, lost, pairs):
+    """All games won at step 10, and the first ones lost at step 20; as duels, if in pairs."""
+    world = World(tmp_path, [0.0] * games, [1.0] * games, [0.0] * lost + [1.0] * (games - lost))
     if pairs:
         world.evaluations = [two_games(each) for each in world.evaluations]
     world.held_out.start()
     for step in (10, 20):
         world.held_out.consider(step)
+    return world
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_seats_of_a_duel_are_compared_as_one(tmp_path, pairs):
+    """Seven lost pairs of twelve are a fall as 14 games of 24, and not yet as copies."""
+    world = fallen(tmp_path, games=24, lost=14, pairs=pairs)
     assert (world.held_out.fall(20) is None) == pairs
     better = world.records()[1].difference
     once = paired_difference(dict.fromkeys(range(12), 1.0), dict.fromkeys(range(12), 0.0))
@@ -282,12 +288,7 @@ def two_games(evaluation):
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_copies_of_a_lost_deal_do_not_withhold_a_model(tmp_path, pairs):
-    world = World(tmp_path, [0.0] * 20, [1.0] * 20, [0.0] * 6 + [1.0] * 14)
-    if pairs:
-        world.evaluations = [two_games(each) for each in world.evaluations]
-    world.held_out.start()
-    for step in (10, 20):
-        world.held_out.consider(step)
+    world = fallen(tmp_path, games=20, lost=6, pairs=pairs)
     assert world.held_out.best.step == (20 if pairs else 10)
 
 
