@@ -67,12 +67,10 @@ async def run_session(
     played = sum(len(match.games) for match in result.matches)
     if result.interrupted:
         print_line(console, f"interrupted: {played} games were over, all else is of these")
-    refused = next((match.failure for match in result.matches if match.refused), None)
-    if not played and refused:
-        raise ConfigurationError(refused)
-    if not played and result.interrupted:
-        return result
     if not played:
+        _check_refused(result)
+        if result.interrupted:
+            return result
         failures = dict.fromkeys(match.failure for match in result.matches if match.failure)
         raise InfrastructureError(f"not one game was played: {'; '.join(failures)}")
     print_league(result, console)
@@ -91,9 +89,15 @@ async def run_session(
             "Prompts are in our own words; the tournament's: python -m miner prompts --help",
         )
     print_line(console, f"Look at {page}")
-    if refused:
-        raise ConfigurationError(refused)
+    _check_refused(result)
     return result
+
+
+def _check_refused(result: LeagueResult) -> None:
+    """Raises: `ConfigurationError` of the first match for which something has to be corrected."""
+    for match in result.matches:
+        if match.refused:
+            raise ConfigurationError(match.failure)
 
 
 async def _play(
