@@ -1,6 +1,7 @@
 """Containers of the miner under the tournament's limits, and what a test asks of them."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ IMAGE = os.environ.get("MINER_IMAGE", SMALL_IMAGE)
 CLIENT: Mapping[str, Any] = {"timeout": 900}
 """Seconds for a request to the engine: removing what a job of the large image has written takes
 minutes on a busy disk."""
+LOADING = threading.Lock()
+"""transformers loads a model by changing this process's default dtype and its own classes for a
+while: two threads that load at once leave them changed for every test that comes after."""
 LIMITS: Mapping[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
@@ -179,4 +183,5 @@ class Miner(Container):
 
     def verified(self) -> ModelReport:
         """The published model, loaded as the grader would. Raises: `UnverifiedModelError`."""
-        return verify_model(self.model, load=True)
+        with LOADING:
+            return verify_model(self.model, load=True)
