@@ -27,6 +27,7 @@ TOURNAMENT_COPIES = (
     "tournament/core/models/pvp_models.py",
     "tournament/core/pvp/chat_templates/gemma4_base_tool.jinja",
     "tournament/core/pvp/chat_templates/ministral3_base_tool.jinja",
+    "tournament/validator/evaluation/evaluators/intercode.py",
 )
 BUILD_RECORD = ".image-seconds"
 """Written by `make image`: how long the latest build took, and of which commit."""

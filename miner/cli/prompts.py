@@ -25,21 +25,23 @@ def prompts_command(
       python -m miner prompts --from ../G.O.D
     """
     from miner.duel.tournament_files import FILES, read_wording, tournament_files
+    from miner.recorded import intercode_form
     from miner.rollout.base_templates import FILES as TEMPLATE_FILES
     from miner.rollout.base_templates import FOLDER as TEMPLATES
 
     wording = read_wording(folder)
     copied = {to / FILES[kind][0]: path for kind, path in tournament_files(folder).items()}
-    templates = {to / TEMPLATES / name: folder / TEMPLATES / name for name in TEMPLATE_FILES}
-    missing = [path for path in templates.values() if not path.is_file()]
-    copied |= {copy: path for copy, path in templates.items() if path not in missing}
+    others = [TEMPLATES / name for name in TEMPLATE_FILES] + [intercode_form.FILE]
+    missing = [folder / name for name in others if not (folder / name).is_file()]
+    copied |= {to / name: folder / name for name in others if folder / name not in missing}
+    intercode_form.read_words(folder)
     for copy, path in copied.items():
         if not copy.exists() or not copy.samefile(path):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         print(f"{copy}: read")
     for path in missing:
-        print(f"{path}: not found; bases without a chat template get one in our own words")
+        print(f"{path}: not found; our own words take its place")
     games = ", ".join(f"{name} {len(head):,}" for name, head in wording.heads.items())
     print(f"characters of rules: {games}")
     print(f"duels now use {to}: commit it beside LICENSE and NOTICE")

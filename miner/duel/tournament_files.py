@@ -77,7 +77,7 @@ def read_wording(folder: Path) -> Wording:
     Raises: `ConfigurationError` for a file that is missing or of another form than expected.
     """
     files = tournament_files(folder)
-    bot, tools = _Source(files["bot"]), _Source(files["tools"])
+    bot, tools = Source(files["bot"]), Source(files["tools"])
     hint = bot.texts_in("_legal_hint")
     described = tools.template("build_game_action_tool", {"legal_hint": _MARK})
     if len(hint) < 2:
@@ -86,7 +86,7 @@ def read_wording(folder: Path) -> Wording:
     result, state, request = bot.template(
         "_reflection_user_prompt", {"outcome.value.upper()": _MARK, "state_desc": _MARK}
     ).split(_MARK)
-    models = _Source(files["models"])
+    models = Source(files["models"])
     return Wording(
         source=str(folder),
         heads=_heads(files["prompts"]),
@@ -119,7 +119,7 @@ def _heads(path: Path) -> dict[str, str]:
         ) from error
 
 
-def _memory_descriptions(tools: _Source) -> tuple[str, ...]:
+def _memory_descriptions(tools: Source) -> tuple[str, ...]:
     described = []
     for area, edit in MEMORY_TOOLS.values():
         verb, effect = tools.member("_OP_PHRASING", edit.upper())
@@ -135,7 +135,7 @@ def _memory_descriptions(tools: _Source) -> tuple[str, ...]:
     return tuple(described)
 
 
-class _Source:
+class Source:
     """A Python file as a tree, of which literals are read."""
 
     def __init__(self, path: Path) -> None:
@@ -177,6 +177,27 @@ class _Source:
             if isinstance(node, ast.Return) and node.value is not None:
                 return _summands(node.value)
         return []
+
+    def returned(self, function: str) -> str:
+        """The text that a function returns as it stands."""
+        for node in ast.walk(self._function(function)):
+            match node:
+                case ast.Return(value=ast.Constant(value=str(text))):
+                    return text
+        raise ConfigurationError(f"{self.path}: {function} returns no text as it stands")
+
+    def literals_given(self, function: str, within: str) -> list[list[Any]]:
+        """The literals among the arguments of each call of `function` in another, in order."""
+        calls = [
+            node
+            for node in ast.walk(self._function(within))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == function
+        ]
+        given = [[each for each in call.args if not isinstance(each, ast.Name)] for call in calls]
+        try:
+            return [[ast.literal_eval(each) for each in some] for some in given]
+        except ValueError as error:
+            raise ConfigurationError(f"{self.path}: {within} has another form: {error}") from error
 
     def field_description(self, model: str, name: str) -> str:
         """The description of a model's field."""

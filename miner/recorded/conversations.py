@@ -17,11 +17,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from miner.config.contract import SWE_DATASET, dataset_folder
+from miner.config.contract import GAMES, INTERCODE_DATASET, SWE_DATASET, dataset_folder
 from miner.duel.calls import write_calls
 from miner.duel.tools import ToolCall, shaped
 from miner.environments.base import Message, Tool
 from miner.environments.split import split
+from miner.recorded.intercode_form import read_words, turns
 from miner.recorded.record_files import some_records
 from miner.recorded.swe_form import problem, rewritten
 
@@ -31,7 +32,8 @@ MOST_CHARACTERS = 400_000_000
 """Held by a process of all folders, each its share; some 100 million tokens."""
 MOST_OF_A_TASK = 4
 """Conversations that begin alike: some sets have a hundred attempts at each task."""
-MOST_HELD_OUT = 500
+MOST_HELD_OUT = 150
+"""Tasks: an evaluation plays 100 conversations, and some are too long for a row."""
 
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -98,24 +100,28 @@ class Conversations:
 
 
 @cache
-def read_conversations(folders: tuple[Path, ...]) -> Conversations:
-    """Read the jsonl, json and parquet files of data sets; once in a process."""
+def read_conversations(folders: tuple[Path, ...], games: tuple[str, ...] = ()) -> Conversations:
+    """Read the jsonl, json and parquet files of data sets; once in a process.
+
+    Args:
+        games: that are learned beside; records that name another game are left out.
+    """
     found = Conversations()
     by_task: dict[str, list[int]] = {}
     for folder in folders:
-        software, characters = folder.name == dataset_folder(SWE_DATASET), 0
+        characters = 0
         for record in some_records(folder, MOST_READ, found.left_out):
             try:
-                conversation = _conversation(record, software)
-                numbers = by_task.setdefault(_beginning(conversation), [])
-                if len(numbers) == MOST_OF_A_TASK:
+                task, made = _conversations(record, folder.name, games)
+                numbers = by_task.setdefault(task, [])
+                if len(numbers) >= MOST_OF_A_TASK:
                     raise _OtherForm(f"more than {MOST_OF_A_TASK} of one task")
             except _OtherForm as error:
                 found.left_out[str(error)[:80]] += 1
                 continue
-            numbers.append(len(found.every))
-            found.every.append(conversation)
-            characters += sum(len(message["content"]) for message in conversation.messages)
+            numbers += range(len(found.every), len(found.every) + len(made))
+            found.every += made
+            characters += sum(len(each["content"]) for one in made for each in one.messages)
             if characters > MOST_CHARACTERS // len(folders):
                 break
     if by_task:
@@ -126,15 +132,44 @@ def read_conversations(folders: tuple[Path, ...]) -> Conversations:
     return found
 
 
-def _beginning(conversation: Conversation) -> str:
-    """All text before the first reply, by which a task is known."""
-    return "\n".join(each["content"] for each in conversation.messages[: conversation.replies[0]])
-
-
-def _conversation(record: Any, software: bool) -> Conversation:
-    """A record's. Raises: `_OtherForm`."""
+def _conversations(
+    record: Any, folder: str, games: Sequence[str]
+) -> tuple[str, list[Conversation]]:
+    """What a task is known by, and a record's conversations. Raises: `_OtherForm`."""
     if not isinstance(record, Mapping):
         raise _OtherForm("no JSON object")
+    named = {str(record.get(key)) for key in ("env", "game")} & {*GAMES}
+    if games and not named <= {*games}:
+        raise _OtherForm("a game that is not learned")
+    if folder == dataset_folder(INTERCODE_DATASET):
+        return str(record.get("instruction")), _of_intercode(record)
+    one = _conversation(record, folder == dataset_folder(SWE_DATASET))
+    return "\n".join(each["content"] for each in one.messages[: one.replies[0]]), [one]
+
+
+def _of_intercode(record: Mapping[str, Any]) -> list[Conversation]:
+    """Its turns, each a chat. Raises: `_OtherForm`."""
+    words = read_words()
+    try:
+        said = turns(record)
+    except ValueError as error:
+        raise _OtherForm(str(error)) from error
+    return [
+        Conversation(
+            (
+                {"role": "system", "content": words.system},
+                {"role": "user", "content": user},
+                {"role": "assistant", "content": ""},
+            ),
+            {2: [call]},
+            words.tools,
+        )
+        for user, call in said
+    ]
+
+
+def _conversation(record: Mapping[str, Any], software: bool) -> Conversation:
+    """A record's messages. Raises: `_OtherForm`."""
     given = _listed(record.get("messages"))  # a copy
     for each in given:
         if not isinstance(each, Mapping) or each.get("role") not in _ROLES:
@@ -156,6 +191,11 @@ def _conversation(record: Any, software: bool) -> Conversation:
     if ("assistant", "assistant") in pairwise(roles):
         raise _OtherForm("a reply to a reply")
     calls = {at: list(map(_call, _calls(each))) for at, each in enumerate(given)}
+    if any(
+        each["role"] == "assistant" and not calls[at] and not (each.get("content") or "").strip()
+        for at, each in enumerate(given)
+    ):
+        raise _OtherForm("a reply without text or call")
     return Conversation(
         tuple({"role": each["role"], "content": each.get("content") or ""} for each in given),
         {at: some for at, some in calls.items() if some},

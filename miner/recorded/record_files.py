@@ -24,8 +24,6 @@ STRETCH_BYTES = 1 << 16
 LONGEST_LINE = 1 << 26
 LARGEST_ARRAY = 1 << 30
 """Bytes of a json file, which can only be read as a whole."""
-USUAL_RECORD = 20_000
-"""Bytes assumed of a record in such a file."""
 LOOKS, LONGEST_LOOK = 64, 1 << 20
 """Lines of a jsonl file by whose lengths, in bytes, their number is estimated."""
 BATCH = 16
@@ -57,6 +55,8 @@ def some_records(folder: Path, most: int, left_out: Counter[str]) -> Iterator[An
         left_out: counts what cannot be read, by reason.
     """
     files = [file for file in sorted(folder.rglob("*")) if file.suffix in _PLACES]
+    if not files:
+        left_out[f"no jsonl, json or parquet file in {folder.name}"] += 1
     places: list[Place] = []
     for file in files:
         try:
@@ -130,15 +130,14 @@ def _array(file: Path, most: int) -> list[Place]:
     with file.open("rb") as opened:
         if not opened.read(1024).lstrip().startswith(b"["):
             return _lines(file, most)
-    size = file.stat().st_size
-    if size > LARGEST_ARRAY:
+    if file.stat().st_size > LARGEST_ARRAY:
         raise ValueError(f"a JSON list of over {LARGEST_ARRAY:,} bytes; write jsonl instead")
 
     def read(most: int) -> Iterator[Any]:
         records = json.loads(file.read_bytes())
         yield from Random(0).sample(records, min(most, len(records)))
 
-    return [Place(file, size / USUAL_RECORD, read)]
+    return [Place(file, len(json.loads(file.read_bytes())), read)]
 
 
 def _row_groups(file: Path, most: int) -> list[Place]:
@@ -157,7 +156,7 @@ def _row_groups(file: Path, most: int) -> list[Place]:
         for batch in opened.iter_batches(BATCH, row_groups=[group]):
             for row in range(len(batch)):
                 if at + row in wanted:
-                    yield batch.slice(row, 1).to_pylist()[0]
+                    yield _without_nulls(batch.slice(row, 1).to_pylist()[0])
             at += len(batch)
             if at >= looked:
                 return
@@ -168,6 +167,15 @@ def _row_groups(file: Path, most: int) -> list[Place]:
         for group in groups
         if sizes[group]
     ]
+
+
+def _without_nulls(value: Any) -> Any:
+    """A parquet file gives each object the members of all others in its column, as nulls."""
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return value
 
 
 _PLACES: Mapping[str, Callable[[Path, int], list[Place]]] = {

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from copy import deepcopy
+from dataclasses import replace
 from itertools import chain, pairwise
 from random import Random
 from statistics import fmean
@@ -175,7 +176,8 @@ def warm_start(
     data = None
     if wanted.datasets:
         limit = settings.rollout.episode_limit
-        found = read_conversations(wanted.datasets)
+        found = read_conversations(wanted.datasets, settings.environment.games)
+        found = replace(found, trained=sorted(found.trained + found.held_out))  # judged by games
         data = RecordedRows(found, renderer, source.family, limit)
         logger.warning("%s", found.described)
     return WarmStart(settings, ranks, renderer, source, data, step)

@@ -9,10 +9,13 @@ from miner import games
 from miner.config.errors import ConfigurationError
 from miner.duel.tournament_files import read_wording, wording_of
 from miner.duel.wording import OWN
+from miner.recorded.intercode_form import FILE as EVALUATOR_FILE
+from miner.recorded.intercode_form import read_words
 from miner.rollout.base_templates import FILES, FOLDER, base_template
 from tests.commands import miner
 from tests.duel.golden import GAMES
 from tests.duel.stand_ins import write_copy
+from tests.recorded.made import EVALUATOR
 
 
 def _tool(description: str, **properties: str) -> dict:
@@ -93,6 +96,8 @@ def test_the_command_copies_what_it_read(
     (copy / FOLDER).mkdir(parents=True)
     (copy / FOLDER / FILES[0]).write_text("of the validator")
     assert base_template("gemma4") != base_template("gemma4", copy / FOLDER)
+    (copy / EVALUATOR_FILE).parent.mkdir(parents=True)
+    (copy / EVALUATOR_FILE).write_text(EVALUATOR)
     lines = miner("prompts", "--from", copy).splitlines()
     for name in FILES:
         (line,) = [line for line in lines if Path(line.partition(": ")[0]).name == name]
@@ -101,6 +106,7 @@ def test_the_command_copies_what_it_read(
         if path.is_file():
             assert (work / "tournament" / path.relative_to(copy)).read_bytes() == path.read_bytes()
     assert wording_of(None).heads == read_wording(copy).heads
+    assert read_words.__wrapped__() == read_words(copy)
     found = base_template("gemma4")
     assert found is not None
     assert found[0] == "of the validator"

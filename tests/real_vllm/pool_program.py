@@ -34,8 +34,8 @@ def main() -> None:
     folder = sys.argv[1]
     trained = AutoModelForCausalLM.from_pretrained(folder).eval()
     before = logits(trained)
-    # vLLM's convolution in AVX-512 BF16 has kernels of width 4 alone, LFM2's are of 3: on a CPU that
-    # has these instructions it would not load
+    # vLLM's convolution in AVX-512 BF16 has kernels of width 4 alone, LFM2's are of 3: it would not
+    # load on a CPU with these instructions
     torch.cpu._is_avx512_bf16_supported = lambda: False
     with transformers_as_before(trained):
         llm = LLM(

@@ -5,7 +5,39 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from miner.config.contract import SWE_DATASET, SWE_SUBMISSION, dataset_folder
+from miner.config.contract import INTERCODE_DATASET, SWE_DATASET, SWE_SUBMISSION, dataset_folder
+
+EVALUATOR = '''
+NAMES = "execute_bash", "submit"
+INTERCODE_TOOL_SYSTEM_PROMPT = """A shell,
+as "they" say it."""
+def _function_tool(name, description, parameters):
+    return name, description, parameters
+def build_intercode_action_tools():
+    return [
+        _function_tool(NAMES, "Runs it.", {
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": "What."}},
+            "required": ["command"],
+            "additionalProperties": False,
+        }),
+        _function_tool(NAMES, "Hands it in.", {
+            "type": "object", "properties": {}, "required": [], "additionalProperties": False,
+        }),
+    ]
+def _format_tool_history(history):
+    if not history:
+        return "No commands have been executed yet."
+    return "\\n".join(history)
+def _build_tool_messages(query, history, turn):
+    user_prompt = (
+        f"Question: {query}\\n\\n"
+        f"Previous steps:\\n{_format_tool_history(history)}\\n\\n"
+        f"Turn {turn}: call exactly one tool now."
+    )
+    return INTERCODE_TOOL_SYSTEM_PROMPT, user_prompt
+'''
+"""What is read of the tournament's evaluator of InterCode, with other sentences."""
 
 
 def block(command: str) -> str:
@@ -42,3 +74,12 @@ def write_rows(folder: Path, conversations: Sequence[Sequence[dict[str, Any]]]) 
 def swe_zero(root: Path, count: int = 40) -> Path:
     """The final's data set, mounted below `root`, with `count` tasks."""
     return write_rows(root / dataset_folder(SWE_DATASET), [swe_row(n) for n in range(count)])
+
+
+def intercode(root: Path, count: int = 40) -> Path:
+    """InterCode's data set, mounted below `root`, with `count` questions."""
+    folder = root / dataset_folder(INTERCODE_DATASET)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = ({"instruction": f"Make {n}", "response": f"mkdir /testbed/{n}"} for n in range(count))
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return folder

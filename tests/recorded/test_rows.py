@@ -107,13 +107,15 @@ def test_records_of_another_form_are_counted_and_left_out(tmp_path: Path) -> Non
         {"messages": json.dumps([{"role": "wizard", "content": "x"}])},
         {"messages": "no list"},
         {"messages": [CHAT[1], CHAT[2], CHAT[2]]},
+        {"messages": [CHAT[1], {"role": "assistant", "content": None, "function_call": CALL}]},
         *({"messages": [CHAT[1], {"role": "assistant", "content": str(n)}]} for n in range(6)),
     )
     found = read(tmp_path, *records)
     assert len(found.every) == 5
     assert found.left_out["a reply to a reply"] == 1
     assert found.left_out["more than 4 of one task"] == 2
-    assert "6 left out" in found.described
+    assert found.left_out["a reply without text or call"] == 1
+    assert "7 left out" in found.described
 
 
 def test_a_damaged_file_and_an_empty_folder_end_nothing(tmp_path: Path) -> None:
@@ -121,8 +123,43 @@ def test_a_damaged_file_and_an_empty_folder_end_nothing(tmp_path: Path) -> None:
     found = read(tmp_path, {"messages": CHAT})
     assert len(found.every) == 1
     assert found.left_out["bad.parquet cannot be read"] == 1
-    nothing = read_conversations((tmp_path / "away",))
-    assert (nothing.every, RecordedTasks(nothing).held_out(5, 0)) == ([], [])
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed/rows.jsonl.gz").write_bytes(b"")
+    for folder in ("away", "packed"):
+        nothing = read_conversations((tmp_path / folder,))
+        assert (nothing.every, RecordedTasks(nothing).held_out(5, 0)) == ([], [])
+        assert nothing.left_out == {f"no jsonl, json or parquet file in {folder}": 1}
+
+
+def test_records_of_games_that_are_not_learned_are_left_out(tmp_path: Path) -> None:
+    tags = ({}, {"env": "othello"}, {"game": "clobber"}, {"env": "shop"}, {"env": ["clobber"]})
+    records = [{"messages": [CHAT[1], CHAT[2]], **tag} for tag in tags]
+    assert len(read(tmp_path, *records).every) == 4  # of one task
+    read_conversations.cache_clear()
+    found = read_conversations((tmp_path,), ("othello", "leduc_poker"))
+    assert (len(found.every), found.left_out) == (4, {"a game that is not learned": 1})
+
+
+def test_members_that_only_a_parquet_file_has_are_neither_taught_nor_shown(tmp_path: Path) -> None:
+    """A column of objects has all members of all of them, those that are not there as nulls."""
+    described = {"type": "integer"}
+    other = {"name": "note", "parameters": {"properties": {"slot": described}}}
+    tools = [TOOL["function"] | {"parameters": {"properties": {"id": described}}}, other]
+    calls = [
+        {"function": {"name": "game_action", "arguments": {"id": 3}}},
+        {"function": {"name": "note", "arguments": {"slot": 1}}},
+    ]
+    messages = [
+        {"role": "user", "content": "2?"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+    ]
+    made = [{"messages": messages, "tools": [{"function": tool} for tool in tools]}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(made), tmp_path / "a.parquet")
+    read_conversations.cache_clear()
+    (one,) = read_conversations((tmp_path,)).every
+    assert [call.arguments for call in one.calls[1]] == ['{"id": 3}', '{"slot": 1}']
+    shown = [tool["function"]["parameters"]["properties"] for tool in one.tools]
+    assert shown == [{"id": described}, {"slot": described}]
 
 
 def test_a_line_that_is_no_record_costs_itself_alone(tmp_path: Path) -> None:
@@ -137,7 +174,7 @@ def test_a_list_in_a_json_file_is_read_whole(tmp_path: Path) -> None:
     assert len(read_conversations((tmp_path,)).every) == 3
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["json", "jsonl", "parquet"])
 def test_of_a_set_that_is_sorted_by_task_all_parts_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -149,6 +186,8 @@ def test_of_a_set_that_is_sorted_by_task_all_parts_are_read(
         if kind == "parquet":
             table = pyarrow.Table.from_pylist(made)
             pyarrow.parquet.write_table(table, tmp_path / f"{file}.parquet", row_group_size=100)
+        elif kind == "json":
+            (tmp_path / f"{file}.json").write_text(json.dumps(made))
         else:
             (tmp_path / f"{file}.jsonl").write_text("\n".join(map(json.dumps, made)))
     read_conversations.cache_clear()
@@ -380,7 +419,7 @@ async def test_calls_are_written_as_the_model_will_be_read(tmp_path: Path) -> No
 def test_calls_and_tools_of_another_form_end_no_run(
     tmp_path: Path, calls: Any, tools: Any, reason: str
 ) -> None:
-    reply = {"role": "assistant", "content": "", "tool_calls": calls}
+    reply = {"role": "assistant", "content": "three", "tool_calls": calls}
     found = read(tmp_path, {"messages": [CHAT[1], reply], "tools": tools})
     assert not found.every
     assert reason in found.described

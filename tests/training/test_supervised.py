@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from entrypoint.exit_status import ExitStatus
-from miner.config.contract import SWE_DATASET
+from miner.config.contract import INTERCODE_DATASET, SWE_DATASET, dataset_folder
 from miner.config.errors import ConfigurationError
 from miner.evaluation.statistics import mean_score
 from miner.publishing.best import Evaluated
@@ -23,7 +23,7 @@ from miner.recorded.rows import RecordedRows
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.model_folder import load_model_folder
 from tests.builders import build_tokenizer, save_base
-from tests.recorded.made import swe_zero, write_rows
+from tests.recorded.made import intercode, swe_zero, write_rows
 from tests.training.in_process import Work, build_guesser, working_in
 
 pytestmark = pytest.mark.long
@@ -103,29 +103,35 @@ def test_temperatures_and_credit_that_nothing_is_sampled_for_are_refused(tmp_pat
             Work(tmp_path).settings("environment.channel=recorded", wrong)
 
 
-@pytest.mark.parametrize("mounted", [True, False])
-def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: bool) -> None:
+@pytest.mark.parametrize(
+    ("task", "dataset"),
+    [("swe_infinite", SWE_DATASET), ("swe_infinite", ""), ("intercode", INTERCODE_DATASET)],
+)
+def test_a_job_without_games_ends_with_what_could_be_had(
+    tmp_path: Path, task: str, dataset: str
+) -> None:
     """The container's whole program: rows are learned, or the log has what to request."""
     tokenizer = build_tokenizer()
     base = tmp_path / "cache/models/0123456789abcdef"
     save_base(base, build_guesser(tokenizer), tokenizer)
     swe_zero(tmp_path / "data")
+    intercode(tmp_path / "data")
     output = tmp_path / "checkpoints"
     output.mkdir()
-    data = {"MINER_DATASETS_DIR": str(tmp_path / "data"), "MINER_DATASETS": SWE_DATASET}
+    data = {"MINER_DATASETS_DIR": str(tmp_path / "data"), "MINER_DATASETS": dataset}
     environ = {
         **os.environ,
         "MINER_CACHE_DIR": str(tmp_path / "cache"),
         "MINER_CHECKPOINTS_DIR": str(output),
         "ENVIRONMENT_SERVER_URLS": "",
-        **(data if mounted else {}),
+        **(data if dataset else {}),
     }
     settings = ("max_steps=2", "learning_rate=1e-2", "decay_share=0.01", "warmup_steps=0")
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "entrypoint", "--task-id", "task", "--gpus", "0"),
             *("--model", base.name, "--expected-repo-name", "repo", "--hours-to-complete", "2.5"),
-            *("--dataset-type", '{"environment_names": ["swe_infinite"]}'),
+            *("--dataset-type", json.dumps({"environment_names": [task]})),
             *(word for each in settings for word in ("--set", f"optimizer.{each}")),
             *("--set", "rollout.max_reply_tokens=4", "--set", "threads=1"),
         ],
@@ -137,10 +143,10 @@ def test_the_finals_job_ends_with_what_could_be_had(tmp_path: Path, mounted: boo
     )
     assert ended.returncode == ExitStatus.OK, ended.stdout + ended.stderr
     published = json.loads((output / "task/repo" / PUBLICATION_FILE).read_text())
-    if mounted:
+    if dataset:
         assert published["step"] == 2
         assert math.isfinite(published["score"])
-        assert "supervised, from gradients-io-tournaments--SWE-ZERO" in ended.stdout
+        assert f"supervised, from {dataset_folder(dataset)}" in ended.stdout
     else:
         assert published["step"] == 0
         assert f"learned from {SWE_DATASET} only: request it" in ended.stdout
