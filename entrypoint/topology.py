@@ -178,8 +178,9 @@ def _fit(
         lora_rank=batch.lora_rank,
     )
     tries = []
+    sent = candidate.zero_stage == 3 or bool(candidate.zero_stage and candidate.tuning == "full")
     for checkpointing in (False, True):
-        for tokens in _pass_sizes(batch, checkpointing):
+        for tokens in _pass_sizes(batch, few=sent and not checkpointing):
             largest = largest_pass(tokens, batch.longest_row)
             filled = replace(load, tokens=largest, checkpointing=checkpointing)
             tries.append((tokens, checkpointing, _training(candidate, filled, total)))
@@ -216,13 +217,17 @@ _ENGINE_ITEMS = ("engine weights", "KV cache", "engine workspace")
 _OWN_ITEMS = ("merged weights", "KV cache", "forward pass")
 
 
-def _pass_sizes(batch: BatchShape, checkpointing: bool) -> list[int]:
-    """The pass that is wanted and halves of it, while two of the longest rows fit.
+def _pass_sizes(batch: BatchShape, few: bool = False) -> list[int]:
+    """The pass that is wanted and halves of it, while the longest row fits.
 
-    Recomputing costs a third more, small passes cost less: without it, passes may be a quarter.
+    An eighth computes 9 to 15% more tokens of duels; recomputing costs a third more, with adapters
+    a half.
+
+    Args:
+        few: down to a quarter alone, where ZeRO sends weights or their gradients in each pass.
     """
     sizes = [batch.pass_tokens]
-    while sizes[-1] // 2 >= batch.longest_row and (checkpointing or len(sizes) < 3):
+    while sizes[-1] // 2 >= batch.longest_row and not (few and len(sizes) == 3):
         sizes.append(sizes[-1] // 2)
     return sizes
 
@@ -283,7 +288,7 @@ def _plan_cpu(
 ) -> Topology:
     """One process with transformers sampling; with the smallest pass even if memory is short."""
     plans = []
-    for size in _pass_sizes(batch, True):
+    for size in _pass_sizes(batch):
         load = TrainerLoad(
             *(shape, "full", 1, 0, largest_pass(size, batch.longest_row)),
             compute_bytes=4,
@@ -325,7 +330,8 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
         yield Choice(f"sleep mode, vLLM's share {plan.memory_share:.2f}", why)
     yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")
     if plan.checkpointing:
-        why = "activations are recomputed, a third more work: without, not even a quarter pass fits"
+        more = "a half" if candidate.tuning == "lora" else "a third"
+        why = f"activations are recomputed, {more} more work: without, no pass of a row fits"
         yield Choice("gradient checkpointing", why)
     yield Choice(
         f"{plan.live_episodes} live episodes per engine", "KV cache and places to play allow them"

@@ -51,6 +51,17 @@ def test_the_whole_ladder_is_walked_once() -> None:
     ]
 
 
+def test_a_pass_of_turns_is_halved_before_activations_are_recomputed() -> None:
+    duels = COLOCATED.having(environment={"channel": "duel"})
+    halved = "half of a pass of turns (optimizer.micro_batch_tokens 8192 -> 4096)"
+    recomputed = "gradient checkpointing (model.gradient_checkpointing False -> True)"
+    assert walked(duels)[0][:2] == [halved, recomputed]
+    shortest = duels.having(optimizer={"micro_batch_tokens": 4096})
+    assert walked(shortest)[0][0] == recomputed  # half of it would hold no longest turn
+    mounted = duels.having(demonstrations={"share": 1.0, "datasets": ["/data/a--b"]})
+    assert walked(mounted)[0][0] == recomputed
+
+
 def test_rows_of_recorded_conversations_keep_their_length() -> None:
     """They are as long as they may be: a shorter pass would be one row and its neighbours, which
     are more tokens; and scores of shorter ones are of other tokens."""

@@ -263,7 +263,7 @@ def test_what_vllm_cannot_load_is_generated_by_trainers_that_hold_all_weights(
     assert topology.memory[1].used <= UNSPREAD_SHARE * topology.memory[1].total
     merged = 2 * MODELS["7B"].parameters if topology.tuning == "lora" else 0
     assert playing["merged weights"] == merged  # beside the adapters' base, for held-out games
-    if served.zero_stage == topology.zero_stage == 2:
+    if topology.tuning == "full" and served.zero_stage == topology.zero_stage == 2:
         assert topology.live_episodes > served.live_episodes
 
 
@@ -281,7 +281,7 @@ def test_states_take_the_place_of_recurrent_layers_keys_where_vllm_does_not_serv
 
 
 @pytest.mark.parametrize(
-    ("size", "inventory"), [(8, "4xA100-40GB"), (10, "2xL40S-48GB"), (18, "4xH100-80GB")]
+    ("size", "inventory"), [(8, "4xA100-40GB"), (10, "2xL40S-48GB"), (18, "8xH100-80GB")]
 )
 def test_an_engine_starts_beside_a_model_that_is_not_spread_yet(size: int, inventory: str) -> None:
     """DeepSpeed spreads it when training begins, and vLLM starts before."""
