@@ -40,9 +40,13 @@ class ContainerRecords:
         folder.mkdir(parents=True, exist_ok=True)
 
     def copy(self) -> None:
-        """Copy what is there; a container that is gone leaves the copies as they are."""
+        """Copy what is there, and of a run that was begun again no file of the one before; a
+        container that is gone leaves the copies as they are."""
         for name in FILES:
-            _docker("cp", f"{self._container}:{self._run_dir}/{name}", str(self._folder))
+            source = f"{self._container}:{self._run_dir}/{name}"
+            copied = _docker("cp", source, str(self._folder))
+            if copied.returncode and "Could not find the file" in copied.stderr:
+                (self._folder / name).unlink(missing_ok=True)
 
     def follow(self) -> None:
         """Copy every few seconds, until this process ends."""

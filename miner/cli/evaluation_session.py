@@ -67,6 +67,7 @@ def run_evaluation(run: EvaluationRun, console: Console | None = None) -> bool:
     """
     console = console or Console()
     check_out(run.out)
+    RunFolder(run.out).read()  # what cannot be added to is refused before hours of play
     with _policy(run) as policy:
         try:
             result, replays, wanted = run_stoppable(_play(run, policy, console))

@@ -91,7 +91,8 @@ def _train(settings: Settings) -> None:
         wait_until_prepared()
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)
-    print_line(console, f"watch it    python -m miner watch {settings.run_dir}")
+    watched = "CONTAINER" if settings.output.take_over else settings.run_dir
+    print_line(console, f"watch it    python -m miner watch {watched}")
     if penalty := settings.reward.invalid_reply_penalty:
         print_line(
             console, f"reward      an episode's score less {penalty:g} for each invalid reply"

@@ -182,23 +182,20 @@ def _html(text: str) -> web.Response:
 
 
 async def _serve(live: LiveRun, host: str, port: int, token: str) -> None:
+    """Until this is cancelled: an orderly end would wait minutes for pages that are open."""
     runner = web.AppRunner(WatchServer(live, token).app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise ConfigurationError(
-                f"the page cannot be served at {host}:{port} ({error.strerror}): leave --port out "
-                "for a free one"
-            ) from None
-        bound = runner.addresses[0][1]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"watch      http://{shown}:{bound}/{f'?token={token}' if token else ''}", flush=True)
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the page cannot be served at {host}:{port} ({error.strerror}): leave --port out for "
+            "a free one"
+        ) from None
+    bound = runner.addresses[0][1]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"watch      http://{shown}:{bound}/{f'?token={token}' if token else ''}", flush=True)
+    await asyncio.Event().wait()
 
 
 def _is_loopback(host: str) -> bool:

@@ -148,6 +148,7 @@ class ProbeReport:
         Args:
             wanted: the channel that the settings name; one that the user has chosen has no warning.
         """
+        forced = wanted != "auto"
         title = f"Environment servers: {self.environment}"
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for heading in ("server", "answers", "/step as asked", "/evaluate", "= builtin"):
@@ -156,17 +157,17 @@ class ProbeReport:
             table.add_row(server.url, *_cells(server))
         problems = [problem for server in self.servers for problem in _problems(server)]
         sentences = [*_versions(self.servers), *problems] if self.servers else []
-        if wanted != "auto":
-            sentences.append(f"channel {wanted}, by environment.channel")
         servers = [
             asdict(server) | {"action_applied_rate": server.action_applied_rate}
             for server in self.servers
         ]
         return Findings(
-            channel=self.channel,
+            channel=wanted if forced else self.channel,
             environment=self.environment,
-            reason=self.reason,
-            warning=self.warning if wanted == "auto" else "",
+            reason=f"by environment.channel; auto: {self.channel}, as {self.reason}"
+            if forced
+            else self.reason,
+            warning="" if forced else self.warning,
             notes=self.notes,
             picture=Group(*([table] if self.servers else []), *map(Text, sentences)),
             details={"servers": servers},

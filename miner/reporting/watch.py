@@ -47,8 +47,9 @@ from miner.reporting.token_records import TokenRecords
 
 SHOWN_EPISODES = 6
 SHOWN_STEPS = 20
-QUIET_S = 120.0
-"""Without a heartbeat for longer, a run hangs or was killed."""
+QUIET_S = 900.0
+"""Without a heartbeat for longer, a run hangs or was killed; the container's watchdog ends one on
+GPUs then. A CPU plays all held-out games at once, in minutes."""
 
 FREE_BYTES = 2_000_000_000
 _RECENT = 10

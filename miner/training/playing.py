@@ -161,6 +161,7 @@ class Rollouts:
         stopped = never if self._run.trainer.state.global_step else self._run.stop
 
         def play() -> EvaluationResult | None:
+            self._run.heartbeat.beat("evaluation")  # all may be played at once, for minutes
             if tasks and not own_tasks:  # fewer than ranks
                 name = self._run.source.name
                 return EvaluationResult(policy="model", channel=name, environment="", episodes=())

@@ -242,6 +242,9 @@ def test_the_recommendation_follows_from_the_findings(
     assert report.usable(report.channel) == usable
     assert bool(report.warning) is bool(servers and channel == "builtin")
     assert report.reason
+    forced = report.findings("builtin")
+    assert (forced.channel, forced.warning) == ("builtin", "")
+    assert forced.reason == f"by environment.channel; auto: {channel}, as {report.reason}"
 
 
 async def test_reports_are_data_and_a_table(faithful_url: str, dead_url: str) -> None:

@@ -98,6 +98,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_played(
     assert f"{out} cannot be written" in refusal(*duel)
 
 
+def test_records_that_cannot_be_read_are_refused_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miner.cli.evaluation_session._play", None)
+    (tmp_path / "evaluations.jsonl").write_text('{"of": "another version"}\n')
+    assert "is no EvaluationRecord" in refused("policy=match", f"out={tmp_path}")
+
+
 def test_evaluations_that_share_a_folder_are_compared_with_the_base(tmp_path: Path) -> None:
     common = ("episodes=40", f"out={tmp_path}", "replays=0")
     run("policy=random", "name=base", *common)

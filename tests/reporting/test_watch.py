@@ -117,13 +117,14 @@ def test_a_gain_is_more_than_chance_for_the_best_of_as_many(
 
 def test_silence_disk_deadline_and_servers_are_alarms(tmp_path: Path) -> None:
     run_of(tmp_path)
-    (tmp_path / "settings.toml").write_text(f"[deadline]\nends_at = {NOW + 200.5}\n")
+    (tmp_path / "settings.toml").write_text(f"[deadline]\nends_at = {NOW + 920.5}\n")
     Heartbeat(time=NOW, phase="waiting for environment servers", step=9).write(
         tmp_path / "heartbeat.json"
     )
-    alarms = "\n".join(live(tmp_path, NOW + 200, free=10**9).view().alarms)
+    assert "No sign of life" not in "".join(live(tmp_path, NOW + 800).view().alarms)
+    alarms = "\n".join(live(tmp_path, NOW + 920, free=10**9).view().alarms)
     for text in (
-        "No sign of life for 0:03:20", "waiting for environment servers", "Deadline at risk",
+        "No sign of life for 0:15:20", "waiting for environment servers", "Deadline at risk",
         "Only 1.0 GB are free",
     ):  # fmt: skip
         assert text in alarms

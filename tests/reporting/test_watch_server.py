@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from miner.cli import watch
+from miner.cli.container_records import ContainerRecords
 from miner.cli.watch import WatchServer
 from miner.reporting.token_records import RowTokens, StepTokens, TokenRecords
 from tests.commands import miner, refusal
@@ -28,10 +30,18 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 class OneEvent(WatchServer):
-    """Sends one event and goes away: a browser that waits for the network to be idle comes on."""
+    """Sends one event and goes away: a browser that waits for the network to be idle comes on.
+    Its page has an episode open, which the event does not have."""
+
+    async def _page(self, request: web.Request) -> web.Response:
+        page = await super()._page(request)
+        assert isinstance(page.text, str)
+        opened = "<script>document.querySelector('#episodes details').open = true</script></main>"
+        page.text = page.text.replace("</main>", opened)
+        return page
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        news = json.dumps("<p class='state'>brought by an event</p>")
+        news = json.dumps("<p class='state'>brought by an event</p><section id='episodes'/>")
         return web.Response(text=f"data: {news}\n\n", content_type="text/event-stream")
 
 
@@ -51,7 +61,9 @@ case "$1" in
 inspect)
   test "$4" = job-1 || exit 1
   echo '["-m", "entrypoint", "--task-id={task}", "--expected-repo-name", "r"]' ;;
-cp) cp "{root}${{2#*:}}" "$3" ;;
+cp)
+  test -e "{root}${{2#*:}}" || {{ echo "Could not find the file ${{2#*:}}" >&2; exit 1; }}
+  cp "{root}${{2#*:}}" "$3" ;;
 esac
 """
 
@@ -61,7 +73,8 @@ def test_a_containers_records_are_copied_out_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     task = "t1" if name == "job-1" else "another"
-    run_of(tmp_path / "app" / "checkpoints" / "t1" / ".run-r" / "train")
+    run = tmp_path / "app" / "checkpoints" / "t1" / ".run-r" / "train"
+    run_of(run)
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
     docker.write_text(DOCKER.format(root=tmp_path, task=task))
@@ -73,6 +86,17 @@ def test_a_containers_records_are_copied_out_of_it(
     assert shown.startswith("job-1: learning Goofspiel with 8 cards")
     assert "step 40" in shown
     assert " are free" not in shown, "this machine's disk is not the container's"
+    copies = ContainerRecords("job-1", name.partition(":")[2] or None, tmp_path / "copies")
+    copies.copy()
+    for left in (run / "metrics.jsonl", run / "evaluations.jsonl"):
+        left.unlink()  # the run was removed, and another begun
+    copies.copy()
+    assert not {"metrics.jsonl", "evaluations.jsonl"} & files(tmp_path / "copies").keys()
+    assert (tmp_path / "copies" / "settings.toml").exists()
+    docker.write_text("#!/bin/sh\necho 'no such container' >&2; exit 1")
+    copies.copy()
+    assert (tmp_path / "copies" / "settings.toml").exists()
+    docker.write_text(DOCKER.format(root=tmp_path, task=task))
     none = miner("watch", "job-2", "--plain")
     assert "nothing is recorded yet" in none, "a run folder that is not there yet"
     assert "job-2 is no folder yet, and no container" in none
@@ -127,6 +151,23 @@ async def test_a_page_follows_the_run_and_one_that_does_not_read_stops_no_other(
                     pass
 
 
+async def test_the_end_does_not_wait_for_a_page_that_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path)
+    serving = asyncio.create_task(watch._serve(live(tmp_path), "127.0.0.1", 0, "secret"))
+    shown = ""
+    while not shown:
+        await asyncio.sleep(0.01)
+        shown = capsys.readouterr().out
+    address = shown.split()[1].replace("/?", "/events?")
+    async with aiohttp.ClientSession(read_bufsize=2**22) as session, session.get(address) as page:
+        assert page.status == 200
+        serving.cancel()
+        done, _ = await asyncio.wait([serving], timeout=50)  # an orderly end takes 60 s and more
+        assert done
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -160,3 +201,4 @@ async def test_a_browser_shows_what_events_bring_and_that_they_end(
             subprocess.run, command, capture_output=True, text=True, timeout=300, check=True
         )
     assert re.search("brought by an event.*lost its connection", found.stdout)
+    assert re.search('<section id="episodes">.*<details [^>]*open=""', found.stdout, re.DOTALL)

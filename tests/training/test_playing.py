@@ -104,3 +104,19 @@ def test_a_rank_without_a_held_out_game_waits_for_those_of_others(tmp_path, loop
     assert parts[1].episodes == ()
     assert len(found.episodes) == 1
     assert found.environment == parts[0].environment
+
+
+def test_an_evaluation_says_that_it_begins(tmp_path, loop):
+    """On a CPU all games may be played at once, and end together after minutes."""
+    settings, order = job_on("1xH100-80GB", tmp_path), []
+
+    def reply(prompt_ids):
+        order.append("reply")
+        return said
+
+    renderer = ChatRenderer(build_tokenizer())
+    said = build_sample([*renderer.encode("1"), renderer.eos_token_id])
+    rollouts = rollouts_of(settings, ScriptedSampler(reply), loop, beat=order.append)
+    rollouts.evaluate(task_stream(settings.environment).held_out(2, 7))
+    assert order[:2] == ["evaluation", "reply"]
+    assert order[-1] == "evaluation"

@@ -16,10 +16,10 @@ from tests.entrypoint.test_run_settings import planned
 from tests.entrypoint.test_topology import MODELS
 
 
-def rollouts_of(settings, sampler, loop, ranks=None):
+def rollouts_of(settings, sampler, loop, ranks=None, beat=lambda phase: None):
     engine = SimpleNamespace(sampler=sampler, playing=nullcontext, engine_loss=lambda: None)
     ranks = ranks or SimpleNamespace(count=1, rank=0, leads=True, gather=lambda part: [part])
-    heartbeat = SimpleNamespace(beat=lambda _: None)
+    heartbeat = SimpleNamespace(beat=beat)
     parts = {
         "engine": engine,
         "source": BuiltinSource(),
