@@ -1,4 +1,5 @@
-"""Rows of software tasks in exactly the form that the final's agent (mini-swe-agent 1) reads.
+"""Software tasks with replies and observations in exactly the form of the final's agent
+(mini-swe-agent 1); system message and issue stay as a row has them.
 
 Invariants:
 * a reply is text with exactly one block of bash: another number is a format error for the agent;
