@@ -167,6 +167,16 @@ def trainer_states(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
     return tuple((name, size) for name, size in states.items() if size)
 
 
+def kept_by_zero_3(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
+    """What its optimizer has allocated for gradients, and keeps when they are not needed."""
+    if load.zero_stage != 3:
+        return ()
+    alone = load.tuning == "lora"
+    trained = load.shape.lora_parameters(load.lora_rank) if alone else load.shape.parameters
+    width = 4 if alone else load.compute_bytes
+    return (("gradients' buffers", width * trained // load.ranks + BUCKET_BYTES),)
+
+
 def layer_bytes(shape: ModelShape, compute_bytes: int, residual_bytes: int) -> int:
     """Bytes that autograd keeps of one layer per token: norms in float32, projections, the MLP.
 

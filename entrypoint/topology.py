@@ -25,6 +25,7 @@ from entrypoint.memory import (
     ModelShape,
     TrainerLoad,
     Tuning,
+    kept_by_zero_3,
     largest_pass,
     trainer_activations,
     trainer_states,
@@ -251,7 +252,10 @@ def _rollout(
     limit = total * DEDICATED_SHARE
     moment = "inference GPU, rollout"
     if candidate.layout == "colocated":
-        kept = tuple(item for item in trainer_states(load) if item[0] not in ONLY_LEARNING)
+        kept = (
+            *(item for item in trainer_states(load) if item[0] not in ONLY_LEARNING),
+            *kept_by_zero_3(load),
+        )
         if load.zero_stage == 3:  # vLLM starts before DeepSpeed has spread the model
             whole = (("weights, not spread yet", load.shape.parameters * load.compute_bytes),)
             kept = max(kept, whole, key=lambda items: sum(size for _, size in items))

@@ -37,12 +37,12 @@ SHARE = 0.05
 
 
 def refused_by_disk(error: Exception) -> bool:
-    """Return whether writing a checkpoint may have raised this because the disk refused.
+    """Return whether writing a checkpoint raised this because the disk refused.
 
     torch.save raises RuntimeError, tokenizers nothing better than Exception.
     """
-    kinds = (OSError, SafetensorError, RuntimeError)
-    return isinstance(error, kinds) or "os error" in str(error)
+    said = any(words in str(error) for words in ("os error", "iostream", "inline_container"))
+    return isinstance(error, OSError | SafetensorError) or said
 
 
 def checkpoint_folder(args: TrainingArguments, step: int) -> Path:
@@ -152,13 +152,18 @@ class Checkpoints(TrainerCallback):
         since = self._clock() - self._last
         if not ending and since < self._seconds_apart:
             return False
-        if lacking := self._disk.lacks(self._size):
+        lacking = self._disk.lacks(self._size)
+        if self._schedule.ends_by_kill and self._seconds is None and not lacking:
+            try:
+                self._seconds = self._disk.seconds_for(self._size)
+            except OSError as error:
+                lacking = f"as the disk refuses it: {error}"
+        if lacking:
             self._last = self._clock()
             self._disk.note(f"step {step}: no checkpoint, {lacking}")
             return False
         if self._schedule.ends_by_kill:
-            if self._seconds is None:
-                self._seconds = self._disk.seconds_for(self._size)
+            assert self._seconds is not None
             return SHARE * since >= self._seconds <= self._schedule.training_left()
         return True
 

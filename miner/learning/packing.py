@@ -61,7 +61,7 @@ def exactly(count: int, passes: Sequence[Pass], size: Size) -> list[Pass]:
             key=lambda at: size(made[at]),
         )
         made[at : at + 1] = _halves(made[at], size)
-    return made + [[] for _ in range(count - len(made))]
+    return sorted(made, key=size, reverse=True) + [[] for _ in range(count - len(made))]
 
 
 def _halves(trees: Pass, size: Size) -> tuple[Pass, Pass]:

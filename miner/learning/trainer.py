@@ -207,13 +207,17 @@ class EpisodeTrainer(TreeTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """The parent's. A disk that refuses costs a process that trains alone the checkpoint only;
-        of several, some would wait for the others."""
+        of several, some would wait for the others.
+
+        Raises: `OSError` under DeepSpeed, whatever its writers have raised.
+        """
         try:
             super()._save_checkpoint(model, trial)
         except Exception as error:
-            alone = not self.is_deepspeed_enabled
-            if not (alone and refused_by_disk(error)) or is_out_of_memory(error):
+            if not refused_by_disk(error) or is_out_of_memory(error):
                 raise
+            if self.is_deepspeed_enabled:
+                raise OSError(f"no checkpoint: {error}") from error
             step = self.state.global_step
             shutil.rmtree(checkpoint_folder(self.args, step), ignore_errors=True)
             logger.warning("step %d: no checkpoint: %s", step, error)

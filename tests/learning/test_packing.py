@@ -80,6 +80,8 @@ def test_any_larger_number_of_passes_empty_ones_beyond_one_per_tree(sizes, budge
     count = data.draw(st.integers(len(fewest), len(trees) + 5))
     passes = exactly(count, fewest, size)
     assert len(passes) == count
+    loads = [size(trees) if trees else 0 for trees in passes]
+    assert loads == sorted(loads, reverse=True)  # all processes begin with their largest
     assert sum(map(bool, passes)) == min(count, len(trees))
     check_partition(passes, trees, budget, size)
 

@@ -1,5 +1,6 @@
 """Checkpoints: their times, their cost, and a disk that has no room for them."""
 
+import errno
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from safetensors import SafetensorError
 from transformers import TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOTrainer
 
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.run_files import COMPLETE, has_checkpoint, newest_checkpoint
@@ -15,6 +18,7 @@ from miner.distributed.ranks import Ranks
 from miner.learning import checkpoints
 from miner.learning.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
 from miner.learning.schedule import Schedule
+from miner.learning.trainer import EpisodeTrainer
 from miner.publishing.deadline import Deadline
 from miner.reporting.run_folder import RunFolder
 from tests.builders import build_qwen3, save_base
@@ -91,6 +95,22 @@ def test_until_a_kill_they_cost_a_twentieth_of_the_time(
     written = [now for now in range(0, 3600, 100) if steps.step(now)]
     assert written == [800, 2100, 3400]  # 20 x 40 s; 20 x 60 s after each one's end
     assert 60 * len(written) <= 0.05 * 3600
+
+
+def test_a_disk_that_refuses_a_sample_costs_the_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a quota that the free space does not show."""
+
+    def full(disk: RunDisk, size: int) -> float:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunDisk, "seconds_for", full)
+    steps = Steps(tmp_path, seconds=60, given=3600)
+    assert not steps.step(800)
+    assert "no checkpoint, as the disk refuses it: [Errno 28]" in capsys.readouterr().out
+    monkeypatch.setattr(RunDisk, "seconds_for", lambda disk, size: 1.0)
+    assert steps.step(1600)
 
 
 def test_none_is_written_that_a_kill_would_cut_off(
@@ -200,6 +220,31 @@ def test_a_disk_that_refuses_a_checkpoint_costs_no_more_than_that(
     assert [folder.name for folder in run_dir.glob("*/checkpoint-*")] == ["checkpoint-1"]
     assert has_checkpoint(run_dir)
     assert caplog.text.count("no checkpoint: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "ends_with"),
+    [
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64"), OSError),
+        (RuntimeError("basic_ios::clear: iostream error"), OSError),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), OSError),
+        (RuntimeError("Connection closed by peer"), RuntimeError),
+    ],
+)
+def test_a_disk_that_refuses_one_of_several_ranks_ends_the_attempt_as_a_disk_does(
+    error: Exception, ends_with: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for it; the next attempt goes on from the checkpoint before, as it was."""
+
+    def refuse(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", refuse)
+    trainer = object.__new__(EpisodeTrainer)
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(ends_with) as raised:
+        trainer._save_checkpoint(None, None)
+    assert type(raised.value) is ends_with
 
 
 @pytest.mark.parametrize(
