@@ -9,10 +9,11 @@ from miner.config.errors import ConfigurationError, base_folder
 from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.findings import look_at
 from miner.duel.channel.longest import turn_tokens
-from miner.duel.channel.opening import open_duels
-from miner.duel.channel.opponents import is_model
+from miner.duel.channel.opponents import Opponents, is_model
 from miner.duel.channel.replay import replay_duel
 from miner.duel.channel.tasks import BASE, DuelTasks, evaluation_duels
+from miner.duel.family import model_family
+from miner.duel.memory import TokenizerCounter
 from miner.duel.tournament_files import wording_of
 from miner.environments.base import EnvironmentSource, EpisodeTask
 from miner.environments.findings import Findings
@@ -41,13 +42,17 @@ class DuelChannel(Channel):
             )
 
     async def open(self, found: Findings | None = None, *, patience_s: float = 0.0) -> DuelSource:
-        return open_duels(
-            self.model,
-            self.settings.games,
-            self.settings.opponents,
-            published=self.published,
-            parser=self.settings.tool_parser,
-            notes=self.settings.notes,
+        wanted = self.settings
+        rivals = Opponents(wanted.games, self.model, self.published)
+        for opponent in wanted.opponents:
+            rivals.check(opponent)
+        tokenizer, family = model_family(self.model, wanted.tool_parser)
+        return DuelSource(
+            rivals,
+            wording_of(None),
+            family=family,
+            counter=TokenizerCounter(tokenizer) if tokenizer else None,
+            notes=wanted.notes,
         )
 
     async def check(self, source: EnvironmentSource) -> Findings:

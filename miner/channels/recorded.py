@@ -2,14 +2,12 @@
 
 from miner.channels.base import Channel
 from miner.config.errors import ConfigurationError
-from miner.duel.channel.opening import BASELINE_FAMILY
-from miner.duel.family import folder_family
+from miner.duel.family import model_family
 from miner.environments.base import EnvironmentSource
 from miner.environments.findings import Findings
 from miner.publishing.gate import GateRule, form_lost
 from miner.recorded.conversations import read_conversations
 from miner.recorded.environment import NAME, RecordedSource, RecordedTasks
-from miner.rollout.model_folder import load_chat
 
 
 class RecordedChannel(Channel):
@@ -22,10 +20,7 @@ class RecordedChannel(Channel):
     async def open(
         self, found: Findings | None = None, *, patience_s: float = 0.0
     ) -> RecordedSource:
-        family = BASELINE_FAMILY
-        if self.model is not None:
-            tokenizer = load_chat(self.model).tokenizer
-            family = self.settings.tool_parser or folder_family(self.model, tokenizer)
+        _, family = model_family(self.model, self.settings.tool_parser)
         return RecordedSource(self._conversations, family)
 
     def gate(self) -> GateRule:

@@ -12,10 +12,26 @@ from transformers import PreTrainedTokenizerBase
 from miner.config.contract import BASES_WITHOUT_TEMPLATE, PARSER_ORDER
 from miner.config.errors import ConfigurationError
 from miner.duel.calls import FORMS
-from miner.rollout.model_folder import model_type
+from miner.rollout.model_folder import load_chat, model_type
+
+BASELINE_FAMILY = "qwen25"
+"""Of the calls that baselines write."""
 
 TYPES_WITHOUT_TEMPLATE = ("gemma4", "mistral3", "ministral3")
 """Beginnings of the types of `BASES_WITHOUT_TEMPLATE`; the last once it is a text model."""
+
+
+def model_family(
+    model: Path | None, parser: str | None
+) -> tuple[PreTrainedTokenizerBase | None, str]:
+    """Return the tokenizer of a channel's model and the parser of its calls, if named `parser`.
+
+    A baseline (None) has no tokenizer. Raises: `ConfigurationError` as `folder_family`.
+    """
+    if model is None:
+        return None, BASELINE_FAMILY
+    tokenizer = load_chat(model).tokenizer
+    return tokenizer, parser or folder_family(model, tokenizer)
 
 
 def folder_family(folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -10,7 +10,6 @@ from miner.background_loop import BackgroundLoop
 from miner.channels import duel
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
-from miner.duel.channel import opening
 from miner.duel.wording import own_wording
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
@@ -59,8 +58,7 @@ def test_duels_without_a_copy_of_the_tournaments_prompts_are_warned_about_once(
 ):
     """What forfeits games is printed at both ends."""
     wording = replace(own_wording(), source="a copy") if copied else own_wording()
-    for module in (duel, opening):
-        monkeypatch.setattr(module, "wording_of", lambda folder: wording)
+    monkeypatch.setattr(duel, "wording_of", lambda folder: wording)
     tokenizer = build_tokenizer(trl_template("qwen3")) if tools else build_tokenizer()
     model = build_qwen3(len(tokenizer), max_position_embeddings=32768)
     said = io.StringIO()
