@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from miner.duel.calls.found import Call, Found, Offered
+from miner.duel.calls.found import Call, Found, Offered, as_json, between
 
 _BLOCK, _BLOCK_END = "<tool_call>\n", "\n</tool_call>"
 _OPENING = re.compile(r"<tool_call>[ \t\r\n]*")
@@ -19,18 +19,12 @@ _DECODER = json.JSONDecoder()
 def parse_qwen25(text: str, offered: Offered) -> list[Found]:
     """Blocks of `<tool_call>`, each on separate lines; a block that is no JSON is skipped."""
     calls: list[Found] = []
-    start = text.find(_BLOCK)
-    while start != -1:
-        begin = start + len(_BLOCK)
-        end = text.find(_BLOCK_END, begin)
-        if end == -1:
-            break
+    for block in between(text, _BLOCK, _BLOCK_END):
         try:
-            value = json.loads(text[begin:end].strip())
+            value = json.loads(block.strip())
         except json.JSONDecodeError:
             value = []
         calls += calls_in(value)
-        start = text.find(_BLOCK, end + len(_BLOCK_END))
     return calls
 
 
@@ -114,4 +108,4 @@ def calls_in(decoded: Any) -> Iterator[Found]:
 
 
 def _object(call: Call, arguments: str) -> str:
-    return json.dumps({"name": call[0], arguments: dict(call[1])}, ensure_ascii=False)
+    return as_json({"name": call[0], arguments: dict(call[1])})

@@ -3,10 +3,10 @@
 import ast
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from miner.duel.calls.found import Call, Found, Offered
+from miner.duel.calls.found import Call, Found, Offered, as_json, between
 from miner.duel.calls.json_forms import calls_in
 
 _OLMO, _OLMO_END = "<function_calls>", "</function_calls>"
@@ -18,7 +18,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 def parse_olmo(text: str, offered: Offered) -> list[Found]:
     """The first block, one call a line; anything else in it, or no end tag, loses all calls."""
-    block = next(_blocks(text, _OLMO, _OLMO_END), "")
+    block = next(between(text, _OLMO, _OLMO_END), "")
     return [_call(statement) for statement in _parsed(block.strip())]
 
 
@@ -26,7 +26,7 @@ def parse_lfm2(text: str, offered: Offered) -> list[Found]:
     """Blocks, each a list of calls or of JSON objects. Skipped: a block that is neither, a call of
     anything but keywords and literals."""
     calls: list[Found] = []
-    for block in map(str.strip, _blocks(text, _LFM2, _LFM2_END)):
+    for block in map(str.strip, between(text, _LFM2, _LFM2_END)):
         if block.startswith(("[{", "{")):
             calls += _json_calls(block)
             continue
@@ -41,7 +41,7 @@ def parse_lfm2(text: str, offered: Offered) -> list[Found]:
 def write_olmo(calls: Sequence[Call]) -> str:
     """A line for each call, values as in JSON."""
     lines = "\n".join(
-        f"{name}({', '.join(f'{key}={_json(value)}' for key, value in arguments.items())})"
+        f"{name}({', '.join(f'{key}={as_json(value)}' for key, value in arguments.items())})"
         for name, arguments in calls
     )
     return f"{_OLMO}{lines.translate(_LINE_ENDS)}{_OLMO_END}"
@@ -54,16 +54,6 @@ def write_lfm2(calls: Sequence[Call]) -> str:
         for name, arguments in calls
     )
     return f"{_LFM2}[{listed}]{_LFM2_END}"
-
-
-def _blocks(text: str, begin: str, end: str) -> Iterator[str]:
-    start = text.find(begin)
-    while start != -1:
-        stop = text.find(end, start + len(begin))
-        if stop == -1:
-            return
-        yield text[start + len(begin) : stop]
-        start = text.find(begin, stop + len(end))
 
 
 def _json_calls(block: str) -> list[Found]:
@@ -123,9 +113,5 @@ def _literal(node: ast.AST | None) -> Any:
     raise ValueError("no literal")
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _python(value: Any) -> str:
-    return _json(value) if isinstance(value, dict) else repr(value)
+    return as_json(value) if isinstance(value, dict) else repr(value)

@@ -1,10 +1,10 @@
 """Forms with special marks around names and values: qwen3_coder, gemma4."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from miner.duel.calls.found import Call, Found, Offered
+from miner.duel.calls.found import Call, Found, Offered, as_json, between
 
 _TOOL, _TOOL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
@@ -19,8 +19,8 @@ def parse_qwen3_coder(text: str, offered: Offered) -> list[Found]:
     if _TOOL not in text:
         return []
     calls: list[Found] = []
-    for block in list(_between(text, _TOOL, _TOOL_END, last=False)) or [text]:
-        for body in _between(block, _FUNCTION, _FUNCTION_END, last=True):
+    for block in list(between(text, _TOOL, _TOOL_END)) or [text]:
+        for body in between(block, _FUNCTION, _FUNCTION_END, last=True):
             name, closed, parameters = body.partition(">")
             if closed:
                 calls.append((name, _parameters(parameters, offered.get(name, {}))))
@@ -30,7 +30,7 @@ def parse_qwen3_coder(text: str, offered: Offered) -> list[Found]:
 def parse_gemma4(text: str, offered: Offered) -> list[Found]:
     """`call:name{key:value,...}` in each block; texts are between marks, other values bare."""
     calls: list[Found] = []
-    for block in _between(text, _GEMMA, _GEMMA_END, last=False):
+    for block in between(text, _GEMMA, _GEMMA_END):
         name, opened, arguments = block.removeprefix("call:").partition("{")
         if block.startswith("call:") and opened:
             calls.append((name, _members(arguments, 0)[0]))
@@ -42,7 +42,7 @@ def write_qwen3_coder(calls: Sequence[Call]) -> str:
     return "\n".join(
         f"{_TOOL}\n{_FUNCTION}{name}>\n"
         + "".join(
-            f"{_PARAMETER}{key}>\n{value if isinstance(value, str) else _json(value)}\n"
+            f"{_PARAMETER}{key}>\n{value if isinstance(value, str) else as_json(value)}\n"
             f"{_PARAMETER_END}\n"
             for key, value in arguments.items()
         )
@@ -54,19 +54,6 @@ def write_qwen3_coder(calls: Sequence[Call]) -> str:
 def write_gemma4(calls: Sequence[Call]) -> str:
     """A block for each call, keys in the order of the alphabet."""
     return "".join(f"{_GEMMA}call:{name}{_written(dict(args))}{_GEMMA_END}" for name, args in calls)
-
-
-def _between(text: str, begin: str, end: str, *, last: bool) -> Iterator[str]:
-    """The text between each `begin` and the next `end`; with `last`, also after one without."""
-    start = text.find(begin)
-    while start != -1:
-        stop = text.find(end, start + len(begin))
-        if stop == -1:
-            if last:
-                yield text[start + len(begin) :]
-            return
-        yield text[start + len(begin) : stop]
-        start = text.find(begin, stop + len(end))
 
 
 def _parameters(text: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,8 +139,4 @@ def _written(value: Any) -> str:
             return f"{{{','.join(f'{key}:{_written(value[key])}' for key in keys)}}}"
         case list():
             return f"[{','.join(map(_written, value))}]"
-    return _json(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return as_json(value)
