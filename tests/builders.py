@@ -312,10 +312,10 @@ class ScriptedSampler:
         self.ended.append(session)
 
 
-def build_sample(token_ids: Sequence[int], *, stop: bool = True, weight_version: int = 0) -> Sample:
+def build_sample(token_ids: Sequence[int], *, stop: bool = True) -> Sample:
     """A sample whose logprobs tell its tokens apart."""
     logprobs = tuple(-0.1 * (1 + i) for i in range(len(token_ids)))
-    return Sample(tuple(token_ids), logprobs, "stop" if stop else "length", weight_version)
+    return Sample(tuple(token_ids), logprobs, "stop" if stop else "length")
 
 
 def build_trajectory(

@@ -130,8 +130,7 @@ def sampled(
 
     async def attempt(environment: Environment, task: EpisodeTask, number: int) -> Trajectory:
         params.check_going()
-        trajectory = await play_episode(environment, task, sampler, renderer, params)
-        return replace(trajectory, attempts=number)
+        return await play_episode(environment, task, sampler, renderer, params)
 
     return attempt
 
@@ -150,13 +149,12 @@ async def play_episode(
     """
     conversation = SampledConversation(sampler, renderer, params, session)
     try:
-        trajectory = conversation.trajectory(await play(environment, task, conversation))
+        return conversation.trajectory(await play(environment, task, conversation))
     except EpisodeTooLong:
         forfeited = conversation.forfeited()
         if forfeited is None:
             raise
-        trajectory = forfeited
-    return replace(trajectory, server=environment.server)
+        return forfeited
 
 
 def _check_room(prompt_ids: Sequence[int], params: EpisodeParams, task: EpisodeTask) -> None:

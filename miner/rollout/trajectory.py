@@ -83,18 +83,12 @@ class Trajectory:
             tokens held before it (a fork, or a fresh chat).
         turns: every reply in order.
         score: the graded score in [0, 1].
-        weight_version: oldest version of the weights that sampled any of it.
-        server: server that it was played on.
-        attempts: number of starts until the task went through.
     """
 
     task: EpisodeTask
     rows: tuple[RolloutRow, ...]
     turns: tuple[TurnRecord, ...]
     score: float
-    weight_version: int = 0
-    server: str = ""
-    attempts: int = 1
 
     @property
     def sampled_tokens(self) -> int:
@@ -105,11 +99,6 @@ class Trajectory:
     def total_tokens(self) -> int:
         """Tokens that a trainer processes: prompts and completions of all rows."""
         return sum(len(row.prompt_ids) + len(row.completion_ids) for row in self.rows)
-
-    @property
-    def invalid_replies(self) -> int:
-        """Replies that were not parsed into a legal action."""
-        return sum(not turn.valid for turn in self.turns)
 
 
 @dataclass(slots=True)
@@ -168,7 +157,6 @@ class TrajectoryBuilder:
         self._begin(messages, tools)
         self._sample: Sample | None = None
         self._reply = ""
-        self._weight_version: int | None = None
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -193,9 +181,6 @@ class TrajectoryBuilder:
         self._sampled = len(sample.token_ids)
         self._add(sample)
         self._reply = self._renderer.reply_text(sample, special_tokens=bool(self._tools))
-        version = sample.weight_version
-        held = self._weight_version
-        self._weight_version = version if held is None else min(held, version)
         return self._reply
 
     def add_picked(self, reply: str) -> str:
@@ -249,7 +234,6 @@ class TrajectoryBuilder:
             rows=tuple(row.close(eos) for row in self._rows if row.completion_ids),
             turns=tuple(self._turns),
             score=score,
-            weight_version=self._weight_version or 0,
         )
 
     def build_forfeited(self) -> Trajectory:

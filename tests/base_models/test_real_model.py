@@ -36,7 +36,8 @@ async def test_smollm2_is_published_and_plays_a_whole_game(tmp_path):
         )
     assert game.score in (0.0, 0.5, 1.0)
     assert len(game.turns) >= 7  # of eight cards the last plays itself
-    assert game.invalid_replies <= len(game.turns) // 2  # asked greedily it answers with numbers
+    valid = sum(turn.valid for turn in game.turns)
+    assert valid >= len(game.turns) / 2  # asked greedily it answers with numbers
     trained = [sum(row.loss_mask) for row in game.rows]
     assert sum(trained) == sum(turn.sampled_tokens for turn in game.turns)
     for turn in game.turns:

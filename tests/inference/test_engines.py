@@ -215,7 +215,6 @@ def test_a_server_that_dies_in_a_rollout_gets_weights_before_the_lost_episodes_a
     assert [result.group for result in results] == groups
     assert len(outcomes) == 12
     assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
-    assert {outcome.weight_version for outcome in outcomes} == {6}
     [dead], alive = server.past, server.stub
     assert dead.completions
     assert alive.completions
@@ -296,15 +295,14 @@ def test_the_colocated_engine_wakes_and_sleeps_once_per_rollout(colocated, gener
         learn(model)
         engine.weights_changed(step)
         engine.sync_weights()  # as a run does before it plays
-        results = play_through(engine, counting_play(engine, loop), groups)
-        assert {t.weight_version for result in results for t in result.trajectories} == {step}
+        play_through(engine, counting_play(engine, loop), groups)
         assert generation.log == ["sync", "wake kv_cache", "sleep 2"] * (step + 1)
         with torch.no_grad():
             torch.testing.assert_close(
                 generation._engine.model.lm_head.weight, model.lm_head.weight
             )
     with engine.playing():  # an evaluation with the same weights: sleeping has dropped them
-        pass
+        assert sample(engine, loop).weight_version == 1
     assert generation.log[-3:] == ["sync", "wake kv_cache", "sleep 2"]
 
 
