@@ -10,7 +10,8 @@ from entrypoint.memory import largest_pass
 from entrypoint.workload import HELD_TOKENS
 from miner.config.channel_facts import FACTS
 from miner.config.overrides import value_at
-from miner.config.settings import Settings, setting_names
+from miner.config.section import setting_fields
+from miner.config.settings import Settings
 
 SHORTEST_PASS = 64
 """Tokens; no longest episode may be shorter either."""
@@ -140,7 +141,7 @@ def smaller_share(settings: Settings, taken: int, least: float) -> tuple[Setting
 def _described(name: str, settings: Settings, lower: Settings) -> str:
     """With the changed settings, each like `rollout.memory_share 0.5 -> 0.4`."""
     then, now = settings.model_dump(), lower.model_dump()
-    values = [(each, value_at(then, each), value_at(now, each)) for each in setting_names()]
+    values = [(key, value_at(then, key), value_at(now, key)) for key in setting_fields(Settings)]
     changed = ", ".join(f"{setting} {old} -> {new}" for setting, old, new in values if old != new)
     return f"{name} ({changed})"
 

@@ -1,12 +1,11 @@
 """The settings reference: a table of every setting, from where each is declared."""
 
-from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from miner.config.evaluation_run import EvaluationRun
+from miner.config.section import setting_fields
 from miner.config.settings import Settings
 
 _HEAD = """# Settings
@@ -19,35 +18,17 @@ _COLUMNS = "\n| setting | default | values | meaning |\n|---|---|---|---|\n"
 
 def settings_reference() -> str:
     """The reference as Markdown: name, default, range or choices, and meaning of each setting."""
-    parts = [_HEAD, "\n## run\n", _COLUMNS]
-    sections = []
-    for name, field in Settings.model_fields.items():
-        section = _section(field)
-        if section is None:
-            parts.append(_row(name, field))
-        else:
-            sections.append((name, section))
-    for name, section in sections:
-        parts += [f"\n## {name}\n", _COLUMNS, *_rows(section, f"{name}.")]
-    parts += ["\n## only for `miner evaluate`\n", _COLUMNS]
-    for name, field in EvaluationRun.model_fields.items():
-        if name not in Settings.model_fields:
-            parts.append(_row(name, field))
-    return "".join(parts)
-
-
-def _rows(section: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, field in section.model_fields.items():
-        inner = _section(field)
-        if inner is None:
-            yield _row(prefix + name, field)
-        else:
-            yield from _rows(inner, f"{prefix}{name}.")
-
-
-def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    tables = {"run": ""}
+    for name, field in setting_fields(Settings).items():
+        section, dot, _ = name.partition(".")
+        title = section if dot else "run"
+        tables[title] = tables.get(title, "") + _row(name, field)
+    tables["only for `miner evaluate`"] = "".join(
+        _row(name, field)
+        for name, field in EvaluationRun.model_fields.items()
+        if name not in Settings.model_fields
+    )
+    return _HEAD + "".join(f"\n## {title}\n{_COLUMNS}{rows}" for title, rows in tables.items())
 
 
 def _row(name: str, field: FieldInfo) -> str:

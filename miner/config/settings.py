@@ -9,12 +9,12 @@ resolved settings are written next to the run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from miner.config.channel_facts import FACTS, Channel, unused_settings
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
@@ -43,7 +43,7 @@ from miner.config.learning_settings import (
 from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, parse_value, value_at
 from miner.config.recipes import read_recipe
-from miner.config.section import Section
+from miner.config.section import Section, setting_fields
 
 
 class ModelSettings(Section):
@@ -337,7 +337,7 @@ class Settings(Section):
         try:
             return cls.model_validate(tree)
         except ValidationError as error:
-            raise ConfigurationError(explained(error, tuple(setting_names(cls)))) from None
+            raise ConfigurationError(explained(error, tuple(setting_fields(cls)))) from None
 
     def having(self, **sections: Tree) -> Self:
         """These settings with other values: `settings.having(rollout={"group_size": 4})`.
@@ -365,15 +365,6 @@ def check_divides(settings: Settings, count: int) -> None:
             f"rollout.groups_per_step={groups} cannot be divided among {count} trainer processes: "
             f"use a multiple of {count}, so that no group is torn apart"
         )
-
-
-def setting_names(section: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """Every dotted name that a TOML file or an override may set."""
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from setting_names(field.annotation, f"{prefix}{name}.")
-        else:
-            yield prefix + name
 
 
 def to_toml(settings: Settings, *, used_only: bool = False) -> str:

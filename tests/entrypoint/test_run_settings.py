@@ -29,7 +29,8 @@ from entrypoint.trainer_settings import PlannedSettings
 from miner.config.overrides import value_at
 from miner.config.recipes import recipe
 from miner.config.run_files import BEST_FILE
-from miner.config.settings import Settings, setting_names, to_toml
+from miner.config.section import setting_fields
+from miner.config.settings import Settings, to_toml
 from miner.training.run_dir import prepare_run_dir
 from tests.entrypoint.test_topology import INVENTORIES, MODELS
 
@@ -82,7 +83,9 @@ def test_the_resolved_settings_of_every_plan_are_as_reviewed(
         for name, shape in {"tiny": SHAPE, **MODELS}.items()
         for inventory in INVENTORIES
     }
-    values = {name: [value_at(t, name) for t in trees.values()] for name in setting_names()}
+    values = {
+        name: [value_at(t, name) for t in trees.values()] for name in setting_fields(Settings)
+    }
     common = {name: all_[0] for name, all_ in values.items() if all(v == all_[0] for v in all_)}
     special = {
         plan: {name: value_at(tree, name) for name in values if name not in common}

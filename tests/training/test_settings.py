@@ -7,11 +7,11 @@ import pytest
 from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
 from miner.config.reference import settings_reference
+from miner.config.section import setting_fields
 from miner.config.settings import (
     EnvironmentSettings,
     Settings,
     check_divides,
-    setting_names,
     to_toml,
 )
 
@@ -108,7 +108,7 @@ def test_settings_of_other_channels_are_left_out_unless_they_were_set() -> None:
 
 def test_the_reference_explains_every_setting() -> None:
     reference = settings_reference()
-    for name in setting_names():
+    for name in setting_fields(Settings):
         assert f"| `{name}` |" in reference
     assert all(line.count(" | ") >= 3 for line in reference.splitlines() if line.startswith("| `"))
     assert "| `rollout.group_size` | `8` | integer >= 1 |" in reference
