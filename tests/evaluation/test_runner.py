@@ -14,7 +14,6 @@ from miner.environments import (
     Transition,
 )
 from miner.environments.builtin import BuiltinSource
-from miner.environments.graded import GradedSource
 from miner.environments.playing import TextConversation
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError
@@ -30,7 +29,6 @@ from tests.evaluation.scripted import (
     task,
     won,
 )
-from tests.served import serve_in_thread
 from tests.virtual_time import run_paused
 
 AT_ONCE = Rules(retry=RetryParams(pause_seconds=0, episode_seconds=None))
@@ -195,17 +193,3 @@ async def test_bid_the_prize_has_its_known_score_on_the_graders_own_list() -> No
     assert result.score.mean == pytest.approx(0.946)
     assert (result.parse_failures, result.illegal_replies) == (0, 0)
     assert sum(part.n for part in result.by_deck_size.values()) == 250
-
-
-async def test_a_server_grades_each_episode_as_the_builtin_game_does() -> None:
-    tasks = episode_list(40, base_seed=5)
-    here = await evaluate(BaselinePolicy("random"), BuiltinSource(), tasks)
-    with serve_in_thread() as url:
-        source = GradedSource([url])
-        try:
-            there = await evaluate(BaselinePolicy("random"), source, tasks)
-        finally:
-            await source.close()
-    assert there.channel == "graded"
-    assert there.scores == here.scores
-    assert [e.replies for e in there.episodes] == [e.replies for e in here.episodes]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.environments import InfrastructureError, Observation, ProtocolError, Transition
+from miner.environments import Observation, ProtocolError, Transition
 from miner.inference.sampler import Sample, SamplerError, SamplingParams
 from miner.rollout.episode import EpisodeParams, EpisodeTooLong, play_episode
 from miner.rollout.renderer import ChatRenderer, DriftKind
@@ -317,20 +317,6 @@ def test_environments_that_break_the_contract_are_protocol_errors(environment, m
     with pytest.raises(ProtocolError, match=message) as caught:
         play("chatml", itertools.repeat(text_sample("chatml", "1")), environment=environment)
     assert caught.value.server == "counting"
-
-
-def test_session_ends_when_the_environment_fails():
-    async def fail(round_number):
-        if round_number == 1:
-            raise InfrastructureError("gone", server="counting")
-
-    sampler = ScriptedSampler(reply=lambda _: text_sample("chatml", "1"))
-    episode = play_episode(
-        CountingEnvironment(before=fail), build_task(), sampler, RENDERERS["chatml"], PARAMS, 8
-    )
-    with pytest.raises(InfrastructureError):
-        asyncio.run(episode)
-    assert sampler.ended == [8]
 
 
 def test_a_picked_reply_is_played_and_kept_and_has_no_loss():

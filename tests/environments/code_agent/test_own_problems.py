@@ -11,6 +11,7 @@ from miner.config.settings import Settings
 from miner.environments import InfrastructureError
 from miner.environments.code_agent.own import OwnProblems, check_problems
 from miner.executors import Execution
+from tests.environments.code_agent.test_code_agent import ScriptedExecutor
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "code_problems.py"
 HEAD = "from miner.environments.code_agent import CodeProblems\n"
@@ -37,22 +38,6 @@ def channel(entry: str, *overrides: str) -> CodeAgentChannel:
     return made
 
 
-class Printing:
-    """An executor that keeps what it was given, and prints 14."""
-
-    name = "printing"
-
-    def __init__(self) -> None:
-        self.codes: list[str] = []
-
-    async def run(self, code: str) -> Execution:
-        self.codes.append(code)
-        return Execution("14\n")
-
-    async def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("name", ["", ":Double"])
 def test_a_fifth_of_the_problems_is_held_out_and_never_trained_on(
     tmp_path: Path, name: str
@@ -69,7 +54,7 @@ def test_a_fifth_of_the_problems_is_held_out_and_never_trained_on(
 async def test_its_problems_are_asked_and_graded_and_programs_have_the_tools(
     tmp_path: Path,
 ) -> None:
-    tools, executor = tmp_path / "tools.py", Printing()
+    tools, executor = tmp_path / "tools.py", ScriptedExecutor(lambda _: Execution("14\n"))
     tools.write_text("def twice(x): return 2 * x")
     made = channel(written(tmp_path), f"environment.code_agent.tools_script={tools}")
     opened = await made.open()
