@@ -13,9 +13,9 @@ from entrypoint.run_plan import RunPlan
 from miner.config.contract import FIRST_FORMAT_DTYPE, ServedDtype
 from miner.publishing import fresh_process
 from miner.publishing.errors import PublishingError, UnverifiedModelError
-from miner.publishing.output_path import PUBLICATION_FILE
+from miner.publishing.output_path import published_step
 from miner.publishing.publisher import Publisher
-from miner.publishing.structure import ModelReport, read_json
+from miner.publishing.structure import ModelReport
 from miner.publishing.verify import verify_model
 
 FEWEST_SECONDS = 20.0  # below it, loading the model would not end in time
@@ -78,7 +78,7 @@ def verify_output(
     """
     if not folder.exists():
         _repair(folder)
-    strict = not _is_base(folder)
+    strict = published_step(folder) != 0  # 0: the base
     report = verify_model(folder, load=False, strict=strict)
     if seconds < FEWEST_SECONDS:
         return report
@@ -109,10 +109,3 @@ def _repair(folder: Path) -> None:
         Publisher(folder)
     except PublishingError as error:
         raise UnverifiedModelError(str(error)) from error
-
-
-def _is_base(folder: Path) -> bool:
-    try:
-        return read_json(folder / PUBLICATION_FILE).get("step") == 0
-    except UnverifiedModelError:
-        return False

@@ -59,7 +59,13 @@ def staging_prefix(output: Path) -> str:
 
 def is_published(folder: Path) -> bool:
     """Return whether the miner has published this folder."""
+    return published_step(folder) is not None
+
+
+def published_step(folder: Path) -> int | None:
+    """The step of the model that the miner has published in this folder; None: it has not."""
     try:
-        return "step" in read_json(folder / PUBLICATION_FILE)
+        step: int | None = read_json(folder / PUBLICATION_FILE).get("step")
     except UnverifiedModelError:
-        return False
+        return None
+    return step

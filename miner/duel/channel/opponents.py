@@ -6,7 +6,6 @@ Invariants:
 * one published model is held at a time: the run publishes while no episode is played.
 """
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from miner.duel.players.catalog import make_player, named
 from miner.duel.tools import move_call
 from miner.duel.turn import Request, legal_move
 from miner.environments.errors import InfrastructureError
-from miner.publishing.output_path import PUBLICATION_FILE
+from miner.publishing.output_path import published_step
 
 
 class Opponents:
@@ -44,7 +43,7 @@ class Opponents:
         self._base = base
         self._published = published
         self._make = make
-        self._players: dict[str, tuple[str, Player]] = {}
+        self._players: dict[str, tuple[int | None, Player]] = {}
 
     async def player(self, specification: str) -> Player:
         """The player of this name; where the run has published another model, that one, and the
@@ -52,12 +51,12 @@ class Opponents:
 
         Raises: `ConfigurationError` for an unknown one.
         """
-        described, version = specification, ""
+        described, version = specification, None
         if specification == BASE:
             described = f"{BASE}={self._base}"
         elif specification == SNAPSHOT:
             described = f"{SNAPSHOT}={self._published}"
-            version = _identity(self._published) if self._published else ""
+            version = published_step(self._published) if self._published else None
         held = self._players.get(described)
         if held is not None and held[0] == version:
             return held[1]
@@ -66,7 +65,7 @@ class Opponents:
             await held[1].close()
         return self._made(described, version)
 
-    def _made(self, described: str, version: str = "") -> Player:
+    def _made(self, described: str, version: int | None = None) -> Player:
         if described not in self._players:
             self._players[described] = version, self._make(described, self._games)
         return self._players[described][1]
@@ -127,12 +126,3 @@ class TrainingOpponent:
 def is_model(specification: str) -> bool:
     """Return whether this opponent is a model that is loaded into the process that plays."""
     return specification in (BASE, SNAPSHOT) or Path(named(specification)[1]).is_dir()
-
-
-def _identity(folder: Path) -> str:
-    """Mark by which published models differ: the step."""
-    try:
-        record = json.loads((folder / PUBLICATION_FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return ""
-    return str(record.get("step"))
