@@ -1,6 +1,7 @@
 """One training run, from settings to a published model: `train` makes each part after those that it
 needs."""
 
+import logging
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -31,7 +32,6 @@ from miner.learning.checkpoints import (
 from miner.learning.learner import Learner
 from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer, grpo_config
-from miner.learning.trl_warnings import silence_harmless_warnings
 from miner.publishing.best import Evaluated
 from miner.publishing.deadline import Deadline
 from miner.publishing.errors import PublishingError, UnverifiedModelError
@@ -72,6 +72,11 @@ class TrainResult:
     score: float | None
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not TRL's warning of a lost episode with all its columns: the scheduler has logged it."""
+    return "All reward functions returned None" not in str(record.msg)
+
+
 def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     """Train by `settings`, resuming the run in `settings.run_dir` if there is one.
 
@@ -90,7 +95,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     # threads compute games, and teachers' moves without processes: by default each wait of this one
     # takes 5 ms more
     sys.setswitchinterval(SWITCH_SECONDS)
-    silence_harmless_warnings()
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_news)
     stop = StopRequest()
     stop.install()
     heartbeat = HeartbeatWriter(settings.run_dir)
