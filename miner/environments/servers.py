@@ -78,10 +78,6 @@ class ServerPool:
         """The servers, in the order given."""
         return tuple(self._loads)
 
-    def open_episodes(self, url: str) -> int:
-        """Number of open episodes on one server."""
-        return self._loads[url].open_episodes
-
     def pick(self, avoid: Collection[str] = ()) -> str:
         """Take a place on the least busy server; those resting, of `avoid` or away come last."""
         now = self._clock()

@@ -22,13 +22,11 @@ class UpdateGuard:
         most: so many in a row are skipped; the next one ends training.
 
     Attributes:
-        skipped: over the whole run.
-        streak: up to now, in a row.
+        streak: skipped ones in a row, up to now.
     """
 
     def __init__(self, most: int = 3) -> None:
         self._most = most
-        self.skipped = 0
         self.streak = 0
 
     def allows(self, grad_norm: float, step: int, unsound: Collection[str] = ()) -> bool:
@@ -45,7 +43,6 @@ class UpdateGuard:
             self.streak = 0
             return True
         self.streak += 1
-        self.skipped += 1
         if self.streak > self._most:
             raise TrainingDivergedError(
                 f"updates were not finite ({', '.join(found)}) {self.streak} times in a row, at "

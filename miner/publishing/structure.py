@@ -52,14 +52,13 @@ class ModelReport:
     """Result of a check that a model folder passed.
 
     Attributes:
-        tensors, parameters: counts over all weight files.
+        parameters: count over all weight files.
         weight_bytes: size of all weight files.
         dtypes: parameters per dtype, in the words of safetensors ("BF16").
         warnings: properties that do not keep the grader from loading the folder.
         loaded: true if the weights were read and the model was loaded, not only the headers.
     """
 
-    tensors: int
     parameters: int
     weight_bytes: int
     dtypes: Mapping[str, int]
@@ -91,7 +90,6 @@ def check_structure(folder: Path, *, strict: bool = True, published: bool = True
         raise UnverifiedModelError(f"{folder}: {warnings[0]}.")
     dtypes = by_dtype(headers)
     return ModelReport(
-        tensors=len(headers),
         parameters=dtypes.total(),
         weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
         dtypes=dict(dtypes),

@@ -178,7 +178,7 @@ async def test_episodes_are_spread_over_servers(faithful_url: str, correct_url: 
     for environment in opened:
         await environment.close()
         await environment.close()
-    assert source.pool.open_episodes(faithful_url) == 0
+    assert source.pool._loads[faithful_url].open_episodes == 0
     await source.close()
 
 

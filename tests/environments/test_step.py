@@ -182,7 +182,7 @@ async def test_closing_never_raises_and_never_hangs(monkeypatch: pytest.MonkeyPa
         await environment.close()
         await environment.close()
         assert [path for path, _ in server.requests] == ["/reset", "/stop"]
-        assert source.pool.open_episodes(server.url) == 0
+        assert source.pool._loads[server.url].open_episodes == 0
         await source.close()
 
 

@@ -30,7 +30,7 @@ def put(value: float, name: str = NAME) -> Callable[[dict[str, torch.Tensor]], N
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_not_finite(model: Path, value: float) -> None:
     change_weights(model, put(value))
-    assert verify_model(model, load=False).tensors > 0
+    assert verify_model(model, load=False).parameters > 0
     words = f"'{NAME}' holds values that are NaN"
     with pytest.raises(UnverifiedModelError, match=words):
         verify_model(model, load=True)
@@ -103,7 +103,7 @@ def test_underflow_is_not_refused(model: Path) -> None:
 
 def test_missing_tensor(model: Path) -> None:
     change_weights(model, lambda tensors: tensors.pop(NAME))
-    assert verify_model(model, load=False).tensors > 0
+    assert verify_model(model, load=False).parameters > 0
     with pytest.raises(UnverifiedModelError, match=f"missing_keys .*{NAME}"):
         verify_model(model, load=True)
 
@@ -148,4 +148,4 @@ def test_all_shards_are_read(model: Path) -> None:
 @pytest.mark.parametrize("template", ["{{ messages[0].content + 1 }}", "{{ messages[9].content }}"])
 def test_weights_are_judged_where_the_chat_template_raises(model: Path, template: str) -> None:
     (model / "chat_template.jinja").write_text(template)
-    assert verify_model(model, load=True, strict=False).tensors > 0
+    assert verify_model(model, load=True, strict=False).parameters > 0

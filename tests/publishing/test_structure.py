@@ -83,7 +83,7 @@ def test_sound_model_passes(base_model: Path) -> None:
 def test_harmless_subfolder_passes(model: Path) -> None:
     (model / "logs").mkdir()
     (model / "logs" / "train.txt").write_text("fine")
-    assert verify_model(model, load=False).tensors > 0
+    assert verify_model(model, load=False).parameters > 0
 
 
 @pytest.mark.parametrize(

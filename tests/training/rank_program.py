@@ -123,8 +123,7 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
     """One rank of a run with these settings; the advantages of `poisoned_step` are not finite."""
     settings = settings_of(result.with_suffix(""), overrides)
     ranks = join_ranks(settings)
-    guard = UpdateGuard()
-    trainer = make_trainer(settings, ranks, guard)
+    trainer = make_trainer(settings, ranks, UpdateGuard())
     if poisoned_step is not None:
         poison(trainer, poisoned_step)
     exchanged, backward = [], trainer.accelerator.backward
@@ -142,7 +141,6 @@ def learn(result: Path, overrides: list[str], poisoned_step: int | None = None) 
         learned = {
             "steps": steps,
             "weights": weights,
-            "skipped": guard.skipped,
             "exchanged": exchanged,
         }
         result.write_text(json.dumps(learned))

@@ -1,6 +1,7 @@
 """Several trainer processes, with and without DeepSpeed, against one that learns the same alone."""
 
 import json
+from math import isfinite
 
 import pytest
 
@@ -93,7 +94,7 @@ def explains(run_dir, steps):
 @pytest.mark.parametrize("way", ["ddp", "zero3"])
 def test_a_gradient_that_one_rank_ruins_is_skipped_by_all(way, folder):
     result = learn(folder, f"{way}-poisoned", *deepspeed(way), poisoned_step=2)
-    assert result["skipped"] == 1
+    assert [isfinite(step["grad_norm"]) for step in result["steps"]] == [True, False, True]
     assert all(abs(v) < 10 for values in result["weights"].values() for v in values)
 
 

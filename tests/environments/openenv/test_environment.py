@@ -42,7 +42,7 @@ async def play(source: OpenEnvSource, *replies: str) -> tuple[float | None, list
     finally:
         await environment.close()
         assert source.places[environment.server].taken == 0
-        assert source.pool.open_episodes(environment.server) == 0
+        assert source.pool._loads[environment.server].open_episodes == 0
 
 
 def game(*rewards: object, done: bool = True):
