@@ -12,20 +12,13 @@ def work(tmp_path):
         yield work
 
 
-SET_BY_THE_COMMAND = {
-    "HF_HUB_OFFLINE": "1",
-    "TRL_EXPERIMENTAL_SILENCE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-
-
 @pytest.fixture
 def train(monkeypatch, capsys):
     """Run a command in this process: its status, and what it printed."""
 
     def train(*arguments, command="train", **environ):
         monkeypatch.delenv("ENVIRONMENT_SERVER_URLS", raising=False)
-        for name, value in {**SET_BY_THE_COMMAND, **environ}.items():
+        for name, value in environ.items():
             monkeypatch.setenv(name, value)
         return status_of(command, *arguments), capsys.readouterr()
 

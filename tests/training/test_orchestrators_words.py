@@ -50,8 +50,6 @@ def test_the_orchestrator_understands_how_the_trainer_ended(
     monkeypatch.setattr("miner.training.run.train", train)
     for check in ("checked_paths", "prepare_run"):
         monkeypatch.setattr(f"miner.training.preparation.{check}", lambda *_, **__: None)
-    for name in ("HF_HUB_OFFLINE", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "1")
     assert end_of_exit(status_of("train", f"run_dir={tmp_path}")).kind is kind
     told = capsys.readouterr().err
     assert error is None or str(error) in told
