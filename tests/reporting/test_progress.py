@@ -9,14 +9,7 @@ from miner.evaluation.results import EpisodeRecord, Reply
 from miner.reporting.progress import EvaluationProgress, TrainingProgress, WarmStartProgress
 from miner.reporting.records import TARGET_KL, StepRecord
 from tests.reporting.made import step as made_step
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.virtual_time import Clock
 
 
 @pytest.fixture

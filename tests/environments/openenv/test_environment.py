@@ -240,15 +240,6 @@ async def test_a_reply_that_cannot_be_sent_is_the_policys_fault(
     )
 
 
-async def test_an_unrequested_message_ends_the_episode() -> None:
-    async def chatty(socket: web.WebSocketResponse) -> None:
-        await socket.send_json(observation("you have won", reward=1.0, done=True))
-
-    async with serving(Double(game(0.5), on_connect=chatty)) as server, source_of(server) as source:
-        with pytest.raises(ProtocolError):
-            await play(source, "a")
-
-
 async def test_a_message_that_nobody_asked_for_is_no_answer() -> None:
     async def chatty(socket: web.WebSocketResponse) -> None:
         await socket.send_json(observation("hello"))
