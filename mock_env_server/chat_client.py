@@ -17,14 +17,6 @@ class ChatRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatReply:
-    """One completion. `usage` is what the endpoint reported, None if nothing."""
-
-    text: str
-    usage: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
 class ChatModel:
     """One model at one endpoint, with the sampling settings of an episode.
 
@@ -42,8 +34,8 @@ class ChatModel:
     temperature: Any
     backoff_s: float
 
-    async def complete(self, messages: Sequence[Message]) -> ChatReply:
-        """The reply to a conversation, however long it takes.
+    async def complete(self, messages: Sequence[Message]) -> tuple[str, dict[str, Any] | None]:
+        """The reply to a conversation, however long it takes, and the reported usage, if any.
 
         Raises: `ChatRefusedError`.
         """
@@ -66,7 +58,7 @@ class ChatModel:
         )  # fmt: skip
         try:
             completion = await client.complete(body)
-            return ChatReply(completion.text, _usage(completion.usage))
+            return completion.text, _usage(completion.usage)
         except ChatError as error:
             refused = f"API error {error.status}: the chat endpoint answered {excerpt(error.body)}"
             raise ChatRefusedError(f"ValueError: {refused if error.status else error}") from error

@@ -185,9 +185,9 @@ class GradedGames:
         """The model's action for the turn just put to it, None when its attempts are used up."""
         while True:
             await self._gate.passage()
-            reply = await chat.complete(dialogue.conversation)
-            episode.usage = reply.usage or episode.usage
-            verdict = dialogue.reply(reply.text)
+            text, usage = await chat.complete(dialogue.conversation)
+            episode.usage = usage or episode.usage
+            verdict = dialogue.reply(text)
             if verdict.action is not None or verdict.failed:
                 return verdict.action
 
