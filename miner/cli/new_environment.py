@@ -9,7 +9,38 @@ import typer
 
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import write_atomically
-from miner.environments.own.template import environment_file
+
+_TEMPLATE = '''r"""A custom environment.
+
+    python -m miner probe environment.channel=own environment.entry={file}
+    python -m miner train environment.channel=own environment.entry={file} \\
+        model.path=MODEL output.dir=OUT run_dir=runs/{run}
+"""
+
+import random
+
+from miner.environments.own import Step, TextEnvironment
+
+
+class {name}(TextEnvironment):
+    """One episode: what `reset` sets, all in self and all from the seed."""
+
+    max_turns = 3  # replies of an episode at most; then score() decides, which is 0 by default
+    replies = ("7", "12")  # replies of a policy, for the check before training
+
+    def reset(self, seed: int) -> str:
+        rng = random.Random(seed)
+        self.left, self.right = rng.randint(1, 9), rng.randint(1, 9)
+        return f"What is {{self.left}} + {{self.right}}?"
+
+    def step(self, reply: str) -> Step:
+        answer = reply.strip()
+        if not answer.isdecimal():
+            return Step("Answer with a number.", valid=False)
+        if int(answer) == self.left + self.right:
+            return Step(score=1.0)
+        return Step("That is not it. Try again.")
+'''
 
 
 def new_environment_command(
@@ -31,7 +62,7 @@ def new_environment_command(
         raise ConfigurationError(f"{path} is there already: choose another name, or move it")
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}: make it first")
-    write_atomically(path, environment_file(name, str(path)))
+    write_atomically(path, _TEMPLATE.format(name=name, file=path, run=name.lower()))
     typer.echo(
         f"wrote {path}; look at what it plays:  python -m miner probe "
         f"environment.channel=own environment.entry={path}"
