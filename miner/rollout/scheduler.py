@@ -46,26 +46,21 @@ class RetryParams:
 
     Attributes:
         infrastructure_attempts: attempts that may fail with an `InfrastructureError`, at most.
-        protocol_attempts: the same for a `ProtocolError`.
-        sampler_attempts: the same for a `SamplerError`.
+        other_attempts: the same for a `ProtocolError` or a `SamplerError`.
         episode_seconds: wall time of one attempt, beyond which it counts as an
             `InfrastructureError`; None: unlimited.
         pause_seconds: pause before the second attempt; it doubles with each further one.
     """
 
     infrastructure_attempts: int = 3
-    protocol_attempts: int = 2
-    sampler_attempts: int = 2
+    other_attempts: int = 2
     episode_seconds: float | None = 600.0
     pause_seconds: float = 0.5
 
     def attempts(self, error: Exception) -> int:
         """Number of attempts that may fail like this before the episode is lost."""
-        if isinstance(error, SamplerError):
-            return self.sampler_attempts
-        if isinstance(error, ProtocolError):
-            return self.protocol_attempts
-        return self.infrastructure_attempts
+        infrastructure = isinstance(error, InfrastructureError)
+        return self.infrastructure_attempts if infrastructure else self.other_attempts
 
 
 LOUD_LOSSES = 3

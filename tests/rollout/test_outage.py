@@ -25,7 +25,7 @@ REPLY = build_sample(
     [*TOKENIZER("0 or 1", add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
 )
 TASKS = [EpisodeTask("goofspiel", 5 * number, number) for number in range(6)]
-RETRY = RetryParams(infrastructure_attempts=1, protocol_attempts=1, pause_seconds=0.0)
+RETRY = RetryParams(infrastructure_attempts=1, other_attempts=1, pause_seconds=0.0)
 Source = StepSource | GradedSource
 
 

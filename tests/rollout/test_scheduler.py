@@ -33,9 +33,7 @@ from tests.virtual_time import run_paused
 TOKENIZER = build_tokenizer()
 RENDERER = ChatRenderer(TOKENIZER)
 EPISODE = EpisodeParams(SamplingParams(max_tokens=4), max_tokens=2000)
-RETRY = RetryParams(
-    infrastructure_attempts=3, protocol_attempts=2, sampler_attempts=2, pause_seconds=0.0
-)
+RETRY = RetryParams(infrastructure_attempts=3, other_attempts=2, pause_seconds=0.0)
 LIMITS = {InfrastructureError: 3, ProtocolError: 2, SamplerError: 2, ConfigurationError: 1}
 ROUNDS = 2
 

@@ -110,7 +110,7 @@ def scheduler(source: OpenEnvSource, outages: Outages | None, words: Sequence[st
             ChatRenderer(TOKENIZER),
             EpisodeParams(SamplingParams(max_tokens=8), max_tokens=100_000),
         ),
-        retry=RetryParams(infrastructure_attempts=1, protocol_attempts=1, pause_seconds=0.0),
+        retry=RetryParams(infrastructure_attempts=1, other_attempts=1, pause_seconds=0.0),
         outages=outages,
     )
 
