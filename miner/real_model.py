@@ -62,14 +62,9 @@ def dtype_here() -> Literal["bfloat16", "float32"]:
     return "bfloat16" if fast else "float32"
 
 
-def is_made(folder: Path) -> bool:
-    """Return whether `cached_real_model` finds the model there."""
-    return (folder / "config.json").is_file()
-
-
 def cached_real_model(folder: Path) -> Path:
     """The model in `folder`, made now if it is not there; a kill leaves nothing half made."""
-    if not is_made(folder):
+    if not (folder / "config.json").is_file():
         beside = folder.with_name(f".{folder.name}")
         shutil.rmtree(beside, ignore_errors=True)
         make_real_model(beside).rename(folder)
