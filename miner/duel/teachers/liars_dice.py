@@ -84,25 +84,22 @@ def _chance(bid: int, dice: Sequence[int]) -> float:
     )
 
 
-def solved(sweeps: int = SWEEPS, rule: float = RULE) -> Table:
+def solved(sweeps: int = SWEEPS) -> Table:
     """Chances to win against the field, shape (61 nodes, 252 hands, 61 actions).
 
     Node 0 is before any bid, node n after bid n - 1; illegal actions have chance 0. Thread-safe:
     the game is solved once, by the thread that asks first, and the others wait.
-
-    Args:
-        rule: as `RULE`; 0 solves the game itself.
     """
     with _SOLVING:
-        return _solved(sweeps, rule)
+        return _solved(sweeps)
 
 
 _SOLVING = Lock()
 
 
 @cache
-def _solved(sweeps: int, rule: float) -> Table:
-    return _Solver(rule).solve(sweeps)
+def _solved(sweeps: int) -> Table:
+    return _Solver().solve(sweeps)
 
 
 OURS, THEIRS = 0, 1
@@ -114,7 +111,7 @@ class _Solver:
     Lists of two are by side, `OURS` and `THEIRS`; a strategy has shape (nodes, hands, actions).
     """
 
-    def __init__(self, rule: float) -> None:
+    def __init__(self) -> None:
         counts = np.array(
             [
                 [hand.count(f) + (f != FACES) * hand.count(FACES) for f in range(1, FACES + 1)]
@@ -137,7 +134,6 @@ class _Solver:
         for node in range(nodes):
             self.legal[node, node:BIDS] = True
             self.legal[node, LIAR] = node > 0
-        self._rule = rule
         self._odds = np.zeros((nodes, size, nodes), np.float32)
         for node in range(nodes):
             for hand, dice in enumerate(_HANDS):
@@ -178,7 +174,7 @@ class _Solver:
     def _moves(self, side: int, node: int, strategies: Table) -> Table:
         """A side's strategy at a node: the opponent's has its share of the rule."""
         mixed = strategies[side, node]
-        return mixed if side == OURS else (1 - self._rule) * mixed + self._rule * self._odds[node]
+        return mixed if side == OURS else (1 - RULE) * mixed + RULE * self._odds[node]
 
     def _reach(self, strategies: Table) -> Iterator[Table]:
         """Odds of both hands at each node, in order, where each side is the mover."""
