@@ -82,13 +82,14 @@ def plan_topology(
     for candidates in _candidates(len(hardware.gpus), served=served):
         fitting: list[_Fitting] = []
         for candidate in candidates:
-            plan = _fit(candidate, hardware, shape, batch)
-            if isinstance(plan, Topology):
+            plans = _fit(candidate, hardware, shape, batch)
+            if isinstance(plans, str):
+                refused.append(Choice(f"not {candidate.name}", plans))
+                continue
+            for plan in plans:
                 alike = replace(plan, groups=batch.groups)
                 cost = run_cost(batch, alike, shape, hardware)
                 fitting.append(_Fitting(candidate, plan, cost, batch))
-            else:
-                refused.append(Choice(f"not {candidate.name}", plan))
         if fitting:
             return _most_steps(fitting, refused)
     if batch.mounted and batch.work.held and longest > batch.held:
@@ -165,10 +166,10 @@ def _stages(trainers: int) -> tuple[ZeroStage, ...]:
 
 def _fit(
     candidate: _Candidate, hardware: Hardware, shape: ModelShape, batch: BatchShape
-) -> Topology | str:
-    """This candidate with the largest pass that fits, or the sentence why nothing fits."""
+) -> list[Topology] | str:
+    """This candidate with the largest pass that fits, and where that is not the one that is wanted
+    also with the largest one that recomputes activations; or the sentence why nothing fits."""
     total = min(gpu.memory for gpu in hardware.gpus)
-    colocated = candidate.layout == "colocated"
     groups = -(-batch.groups // candidate.trainers) * candidate.trainers
     load = TrainerLoad(
         shape=shape,
@@ -178,57 +179,58 @@ def _fit(
         tokens=batch.longest_row,
         lora_rank=batch.lora_rank,
     )
-    tries = []
-    sent = candidate.zero_stage == 3 or bool(candidate.zero_stage and candidate.tuning == "full")
+    passes = []
     for checkpointing in (False, True):
-        for tokens in _pass_sizes(batch, few=sent and not checkpointing):
+        for tokens in _pass_sizes(batch):
             largest = largest_pass(tokens, batch.longest_row)
             filled = replace(load, tokens=largest, checkpointing=checkpointing)
-            tries.append((tokens, checkpointing, _training(candidate, filled, total)))
-    pass_tokens, checkpointing, training = next((t for t in tries if t[2].fits), tries[-1])
+            training = _training(candidate, filled, total)
+            if training.fits:
+                passes.append((tokens, checkpointing, training))
+                break
+        if passes and passes[0][0] == batch.pass_tokens:
+            break
     live, rollout = _rollout(candidate, load, replace(batch, groups=groups), total)
-    for plan in (training, rollout):
-        if not plan.fits:
-            return _shortage(plan)
+    if not passes:
+        return _shortage(training)
+    if not rollout.fits:
+        return _shortage(rollout)
+    colocated = candidate.layout == "colocated"
     gpus = tuple(gpu.index for gpu in hardware.gpus)
     engine_bytes = sum(size for name, size in rollout.items if name in _ENGINE_ITEMS)
     share = _round_up(engine_bytes / total) if colocated else DEDICATED_SHARE
     least_bytes = shape.parameters * 2 + batch.episode_tokens * shape.kv_bytes_per_token
     least_bytes += ENGINE_WORKSPACE_BYTES // 2
-    return Topology(
-        layout=candidate.layout,
-        inference_gpus=gpus[: candidate.engines],
-        trainer_gpus=gpus if colocated else gpus[candidate.engines :],
-        tuning=candidate.tuning,
-        zero_stage=candidate.zero_stage,
-        dtype="bfloat16",
-        groups=groups,
-        pass_tokens=pass_tokens,
-        checkpointing=checkpointing,
-        episode_tokens=batch.episode_tokens,
-        live_episodes=live,
-        memory_share=share if candidate.served else 0.0,
-        least_memory_share=_round_up(least_bytes / total),
-        memory=(training, rollout),
-        choices=(),
-    )
+    return [
+        Topology(
+            layout=candidate.layout,
+            inference_gpus=gpus[: candidate.engines],
+            trainer_gpus=gpus if colocated else gpus[candidate.engines :],
+            tuning=candidate.tuning,
+            zero_stage=candidate.zero_stage,
+            dtype="bfloat16",
+            groups=groups,
+            pass_tokens=pass_tokens,
+            checkpointing=checkpointing,
+            episode_tokens=batch.episode_tokens,
+            live_episodes=live,
+            memory_share=share if candidate.served else 0.0,
+            least_memory_share=_round_up(least_bytes / total),
+            memory=(training, rollout),
+            choices=(),
+        )
+        for pass_tokens, checkpointing, training in passes
+    ]
 
 
 _ENGINE_ITEMS = ("engine weights", "KV cache", "engine workspace")
 _OWN_ITEMS = ("merged weights", "KV cache", "forward pass")
 
 
-def _pass_sizes(batch: BatchShape, few: bool = False) -> list[int]:
-    """The pass that is wanted and halves of it, while the longest row fits.
-
-    An eighth computes 9 to 15% more tokens of duels; recomputing costs a third more, with adapters
-    a half.
-
-    Args:
-        few: down to a quarter alone, where ZeRO sends weights or their gradients in each pass.
-    """
+def _pass_sizes(batch: BatchShape) -> list[int]:
+    """The pass that is wanted and halves of it, while the longest row fits."""
     sizes = [batch.pass_tokens]
-    while sizes[-1] // 2 >= batch.longest_row and not (few and len(sizes) == 3):
+    while sizes[-1] // 2 >= batch.longest_row:
         sizes.append(sizes[-1] // 2)
     return sizes
 
@@ -335,7 +337,7 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
     yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")
     if plan.checkpointing:
         more = "a half" if candidate.tuning == "lora" else "a third"
-        why = f"activations are recomputed, {more} more work: without, no pass of a row fits"
+        why = f"activations are recomputed, {more} more work: a pass that fits without costs more"
         yield Choice("gradient checkpointing", why)
     yield Choice(
         f"{plan.live_episodes} live episodes per engine", "KV cache and places to play allow them"

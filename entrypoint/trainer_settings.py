@@ -97,6 +97,8 @@ def choose_games(job: Job) -> tuple[str, str]:
         return ", ".join(others), f"supervised, from {names}{_missing_swe(job)}"
     if not known:
         return "", f"none of them can be trained: {', '.join(others)}{_missing_swe(job)}"
+    mounted = {each.name for each in _beside_games(job)}
+    others = [name for name in others if dataset_folder(TASK_DATASETS.get(name, "")) not in mounted]
     left = f"; as the base plays them: {', '.join(others)}{_missing_swe(job)}" if others else ""
     sets = len(_beside_games(job))
     data = f"; with rows of {sets} mounted data sets" if sets else ""

@@ -91,8 +91,8 @@ def _train(settings: Settings) -> None:
         wait_until_prepared()
     ranks = join_ranks(settings)
     console = Console(quiet=not ranks.leads)
-    watched = "CONTAINER" if settings.output.take_over else settings.run_dir
-    print_line(console, f"watch it    python -m miner watch {watched}")
+    container = "CONTAINER:" if settings.output.take_over else ""
+    print_line(console, f"watch it    python -m miner watch {container}{settings.run_dir}")
     if penalty := settings.reward.invalid_reply_penalty:
         print_line(
             console, f"reward      an episode's score less {penalty:g} for each invalid reply"

@@ -192,7 +192,10 @@ def _conversation(record: Mapping[str, Any], software: bool) -> Conversation:
         raise _OtherForm("a reply to a reply")
     calls = {at: list(map(_call, _calls(each))) for at, each in enumerate(given)}
     if any(
-        each["role"] == "assistant" and not calls[at] and not (each.get("content") or "").strip()
+        at > 0
+        and each["role"] == "assistant"
+        and not calls[at]
+        and not (each.get("content") or "").strip()
         for at, each in enumerate(given)
     ):
         raise _OtherForm("a reply without text or call")

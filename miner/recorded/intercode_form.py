@@ -26,11 +26,12 @@ EXECUTE, SUBMIT = "execute_bash", "submit"
 LONGEST = 512
 """Characters of a command; the set's other half are programs in Python, with prose around them."""
 
-_MARK = "\x00"
+_MARKS = {"query": "\x00q", "_format_tool_history(history)": "\x00h", "turn": "\x00t"}
 _PROGRAM = re.compile(r"```|\n\s*\n|^(?:class|def|from|import)\s", re.MULTILINE)
+_MOVES = re.compile(r"cd\s[^\n]*[;&|\n]")
 _QUIET = re.compile(r"\s*(?:chgrp|chmod|chown|cp|ln|mkdir|mv|rm|rmdir|touch)\s")
-_LOUD = re.compile(r"[|`]|\$\(|\s-\w*[iv]|\s--(?:changes|interactive|verbose)")
-_INTO_A_FILE = re.compile(r"[^0-9&>]>>?\s*[^\s&|;<>()'\"]+\s*$")
+_INTO_A_FILE = re.compile(r"\s*(?:echo|printf)\s[^>]*[^0-9>]>>?\s*(?!/dev/)[^\s'\"]+\s*$")
+_LOUD = re.compile(r"[|`&\n]|\$\(|\s-\w*[civ]|\s--(?:changes|interactive|verbose)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def turns(record: Mapping[str, Any]) -> list[tuple[str, ToolCall]]:
         raise ValueError("an empty instruction or response")
     if len(command) > LONGEST or _PROGRAM.search(command):
         raise ValueError("a response that is no command")
+    if _MOVES.match(command):  # after which the evaluator's shell refuses all commands
+        raise ValueError("a change of the folder with more after it")
     words = read_words()
     before, steps, turn, after = words.user
     arguments = json.dumps({"command": command}, ensure_ascii=False)
@@ -79,7 +82,7 @@ def turns(record: Mapping[str, Any]) -> list[tuple[str, ToolCall]]:
 def prints_nothing(command: str) -> bool:
     """Return whether a command that succeeds surely prints nothing; most that do not print do."""
     return all(
-        _INTO_A_FILE.search(part) or (_QUIET.match(part) and not _LOUD.search(part))
+        (_QUIET.match(part) or _INTO_A_FILE.match(part)) and not _LOUD.search(part)
         for part in re.split(r"&&|;", command)
     )
 
@@ -93,8 +96,9 @@ def read_words(copy: Path = COPY) -> InterCodeWords:
     if not (copy / FILE).is_file():
         return _OWN
     source = Source(copy / FILE)
-    marks = dict.fromkeys(("query", "_format_tool_history(history)", "turn"), _MARK)
-    user = source.template("_build_tool_messages", marks).split(_MARK)
+    user = re.split("\x00([qht])", source.template("_build_tool_messages", _MARKS))
+    if user[1::2] != ["q", "h", "t"]:
+        raise ConfigurationError(f"{source.path}: _build_tool_messages has another form")
     given = source.literals_given("_function_tool", "build_intercode_action_tools")
     try:
         (execute, execute_parameters), (submit, submit_parameters) = given
@@ -102,7 +106,7 @@ def read_words(copy: Path = COPY) -> InterCodeWords:
         raise ConfigurationError(f"{source.path}: its tools have another form: {error}") from error
     return InterCodeWords(
         system=source.constant("INTERCODE_TOOL_SYSTEM_PROMPT"),
-        user=tuple(user),
+        user=tuple(user[::2]),
         no_steps=source.returned("_format_tool_history"),
         tools=_tools((execute, execute_parameters), (submit, submit_parameters)),
     )

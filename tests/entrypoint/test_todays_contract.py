@@ -62,6 +62,12 @@ def test_one_known_game_is_trained_and_the_others_are_named(
             f"a--b (swe_infinite is learned from {SWE_DATASET}",
         ),
         ("a/b", ["intercode"], "swe_infinite, intercode", "supervised, from a--b"),
+        (
+            INTERCODE_DATASET,
+            ["intercode", "othello"],
+            "othello",
+            "as the base plays them: swe_infi",
+        ),
     ],
 )
 def test_the_finals_task_is_learned_from_mounted_data(

@@ -89,12 +89,13 @@ def test_turns_are_those_that_the_evaluator_has_asked_for(copy: Path) -> None:
     seen = 0
     for line in transcript("intercode"):
         for tool, arguments in line["turns"][0]["reply"].get("calls") or []:
-            if tool == "execute_bash" and str(arguments.get("command", "")).strip():
+            command = str(arguments.get("command", "")).strip()
+            if tool == "execute_bash" and command and "cd " not in command:
                 made = turns(row(line["query"], arguments["command"]))
                 for (user, _), turn in zip(made, line["turns"], strict=False):
                     assert user == turn["request"]["messages"][1]["content"]
                     seen += 1
-    assert seen > 15
+    assert seen > 10
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,14 @@ def test_turns_are_those_that_the_evaluator_has_asked_for(copy: Path) -> None:
         ("mkdir -p /a/b", True),
         ("cp a b && rm c", True),
         ("echo three >> /testbed/a.txt", True),
-        ("sort a | uniq > /tmp/b", True),
+        ("echo a > /dev/stderr", False),
+        ("mkdir a\nls -l", False),
+        ("mkdir a & ls", False),
+        ("cat a || echo > b", False),
+        ("chmod -c 644 a", False),
+        ("curl http://x > f", False),
+        ("echo 'a > b'", False),
+        ("sort a | uniq > /tmp/b", False),
         ("cp -v a b", False),
         ("rm -i a", False),
         ("cat a", False),
@@ -127,6 +135,7 @@ def test_the_sets_other_half_is_left_out_and_counted(tmp_path: Path) -> None:
         row("Sum it", "def f(x):\n    return sum(x)"),
         row("Long", "x" * 600),
         row("Nothing", " "),
+        row("Moves", "cd /testbed && ls"),
         {"instruction": "No answer"},
         {"messages": [{"role": "user", "content": "hello"}]},
     )
@@ -134,6 +143,7 @@ def test_the_sets_other_half_is_left_out_and_counted(tmp_path: Path) -> None:
     assert found.left_out == {
         "a response that is no command": 3,
         "an empty instruction or response": 1,
+        "a change of the folder with more after it": 1,
         "no instruction and response": 2,
     }
 
@@ -160,6 +170,8 @@ def test_a_row_teaches_the_call_in_the_models_own_form(tmp_path: Path) -> None:
     "change",
     [
         ("{query}", "{question}"),
+        ("Turn {turn}", "Turn {turn} of {turn}"),
+        ("{query}", "{turn}"),
         ('return "No', 'return history or "No'),
         ("INTERCODE_TOOL_SYSTEM_PROMPT =", "PROMPT ="),
         ('"Hands it in."', "HANDED"),

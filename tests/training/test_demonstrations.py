@@ -72,6 +72,25 @@ class GamePlayed(Exception):
     """Own games were asked for."""
 
 
+def test_all_rows_of_the_games_that_are_learned_are_taught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is learned beside games is judged by games: no conversation is held out."""
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    for number in range(10):
+        asked = [{**chat[0], "content": f"{number}?"}, chat[1]]
+        lines = [{"env": game, "messages": asked} for game in ("leduc_poker", "othello")]
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(demonstrations, "WarmStart", lambda *given: given)
+    source = object.__new__(DuelSource)
+    source.family = "qwen25"
+    wanted = _settings(f'demonstrations.datasets=["{tmp_path}"]', "rollout.max_episode_tokens=4096")
+    _, _, _, _, data, _ = warm_start(wanted, Ranks(), RENDERER, source)  # type: ignore[misc]
+    found = data.conversations
+    assert (len(found.every), found.trained) == (10, list(range(10)))
+    assert found.left_out == {"a game that is not learned": 10}
+
+
 def _warm_start(settings: Settings, step: int = 0) -> WarmStart:
     source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
     warm = warm_start(settings, Ranks(), RENDERER, source, step)
