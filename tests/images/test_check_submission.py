@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from miner.duel.tournament_files import FILES
+from miner.recorded import intercode_form
 from miner.rollout.base_templates import COPY as TEMPLATES
 from miner.rollout.base_templates import FILES as TEMPLATE_FILES
 
@@ -21,6 +22,7 @@ SOUND = {
     "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
     **{f"tournament/{names[0]}": "theirs" for names in FILES.values()},
+    f"tournament/{intercode_form.FILE}": "theirs",
     **{f"{TEMPLATES}/{name}": "theirs" for name in TEMPLATE_FILES},
 }
 

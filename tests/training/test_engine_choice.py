@@ -102,7 +102,7 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
         loop=SimpleNamespace(run=lambda _: None),
         progress=SimpleNamespace(note=print),
         dark=None,
-        heartbeat=None,
+        heartbeat=SimpleNamespace(beat=lambda phase: None),
         stop=None,
     )
     rollouts = Rollouts(run)

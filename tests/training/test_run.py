@@ -182,7 +182,7 @@ def test_each_episode_and_each_pass_is_a_sign_of_life(
     phases = Counter[str]()
     monkeypatch.setattr(HeartbeatWriter, "beat", lambda _, phase, step=0: phases.update([phase]))
     work.train("optimizer.max_steps=1", "optimizer.micro_batch_tokens=256")
-    assert (phases["evaluation"], phases["rollout"]) == (2 * 10, 2 * 4)
+    assert (phases["evaluation"], phases["rollout"]) == (2 * (1 + 10), 2 * 4)
     assert phases["step"] > 1, "only the step's end"
 
 
