@@ -109,7 +109,8 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         parameters=parameters or 0,
         layers=layers,
         hidden=hidden,
-        intermediate=_number(config, "intermediate_size", "n_inner") or 4 * hidden,
+        intermediate=(_number(config, "intermediate_size", "n_inner") or 4 * hidden)
+        * (2 if config.get("use_double_wide_mlp") else 1),  # Gemma 4: in half of its layers
         heads=heads,
         kv_heads=_number(config, "num_key_value_heads") or heads,
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),

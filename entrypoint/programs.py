@@ -82,7 +82,8 @@ def vllm_command(topology: Topology, model_dir: Path) -> tuple[str, ...]:
         "--max-logprobs": "-1",
     }
     words = [word for flag in flags.items() for word in flag]
-    return ("vllm", "serve", str(model_dir), *words, "--enable-prompt-tokens-details")
+    switches = ("--enable-prompt-tokens-details", "--language-model-only")
+    return ("vllm", "serve", str(model_dir), *words, *switches)
 
 
 def _visible(gpus: tuple[int, ...]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Bases of the pool as made models: each one's own architecture with few layers and random weights.
 
 Qwen3.5, Gemma 4 and Ministral 3 are whole checkpoints, with an image part, as their makers publish
-them. Templates are TRL's copies of the families' own; where it has none
-(Granite, Olmo) one of the family's form of calls stands in, and two bases have none.
+them; the latter two are text models too. Templates are TRL's copies of the families' own; where it
+has none (Granite, Olmo) one of the family's form of calls stands in, and two bases have none.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from miner.rollout.base_templates import base_template
 from tests.base_models import vocabularies
 from tests.builders import trl_template
 
@@ -47,8 +48,23 @@ LINEAR = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 32,
 }
+GEMMA = {
+    "hidden_size_per_layer_input": 16,
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 8,
+    "global_head_dim": 16,
+}
 IMAGE = {"hidden_size": 16, "intermediate_size": 16}
 LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 16}
+
+
+def validators(model_type: str) -> str:
+    """A template of the form of the validator's."""
+    found = base_template(model_type, Path("no copy"))
+    assert found is not None
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -131,14 +147,7 @@ POOL = (
         "gemma4",
         "qwen25",
         None,
-        {
-            "hidden_size_per_layer_input": 16,
-            "num_hidden_layers": 4,
-            "num_kv_shared_layers": 2,
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-            "sliding_window": 8,
-            "global_head_dim": 16,
-        },
+        GEMMA,
         {"num_key_value_heads": 1} | LAYERS | IMAGE,
     ),
     PoolBase(
@@ -149,6 +158,9 @@ POOL = (
         {"model_type": "ministral3"},
         {"model_type": "pixtral", "image_size": 28, "patch_size": 14} | LAYERS | IMAGE,
     ),
+    # as the validator's newer downloader hands over these two
+    PoolBase(("gemma-4-E2B, its text",), "gemma4_text", "qwen25", validators("gemma4"), GEMMA),
+    PoolBase(("Ministral-3-3B, its text",), "ministral3", "qwen25", validators("ministral3")),
 )
 SPECIAL = (
     *("<pad>", "<|im_start|>", "<|im_end|>", "<bos>"),
@@ -172,7 +184,7 @@ def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTra
     )
     tokenizer.save_pretrained(folder)
     sizes = {**SMALL, "vocab_size": len(tokenizer), **base.sizes, **(SERVED if served else {})}
-    if base.kind == "gemma4":
+    if base.kind.startswith("gemma4"):
         sizes["vocab_size_per_layer_input"] = len(tokenizer)
     special = {
         "eos_token_id": tokenizer.eos_token_id,

@@ -96,7 +96,7 @@ def test_all_weights_learn_and_are_published_as_served(made: Made, tmp_path: Pat
     outside = tuple(f"{name}." for name in outside_text(learner.model))
     assert not [name for name in learner.trained if name.startswith(outside)]
     losses = two_steps(learner.model, ids, labels)
-    assert losses[2] < losses[1] < losses[0]
+    assert max(losses[1:]) < losses[0]
 
     def save(folder: Path) -> None:
         learner.save(folder, weights_on_cpu(learner.model))
@@ -165,7 +165,10 @@ def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:
     assert merged(input_ids=ids, labels=labels).loss.item() == pytest.approx(before, rel=1e-3)
 
 
-TREES = ("llama", "qwen2", "qwen3", "granite", "olmo3", "mistral3", "gemma4")
+TREES = {"llama", "qwen2", "qwen3", "granite", "olmo3", "mistral3", "gemma4"} | {
+    "gemma4_text",
+    "ministral3",
+}
 """Types whose layers all attend, to all before a token or to the nearest; of the others, rows are
 computed apart."""
 

@@ -125,6 +125,12 @@ def test_text_part_of_a_multimodal_config_counts() -> None:
     assert shape_of({"hidden_size": 1, "text_config": QWEN_3B}).hidden == 2048
 
 
+def test_layers_of_double_width_are_planned_for() -> None:
+    """As half of Gemma 4 E2B's are, while `intermediate_size` is that of the others."""
+    wide = shape_of(QWEN_3B | {"use_double_wide_mlp": True})
+    assert wide.intermediate == 2 * QWEN_3B["intermediate_size"]
+
+
 def test_missing_folder_reports_what_is_there_instead(tmp_path: Path) -> None:
     (tmp_path / "acme--other").mkdir()
     with pytest.raises(Failure, match=r"acme--tiny: .* holds acme--other") as caught:

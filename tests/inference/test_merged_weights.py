@@ -156,6 +156,7 @@ def test_an_engine_that_sleeps_wakes_its_weights_before_they_are_loaded(
     assert given["enable_sleep_mode"] is True
     assert (given["max_num_batched_tokens"], given["seed"]) == (4096, 3)
     assert given["logprobs_mode"] == "processed_logprobs"
+    assert given["language_model_only"] is True
     llm.sync_weights()
     assert done[1:] == ["emptied", "wake weights", "load a", "reset"]
 

@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--logprobs-mode", default="raw_logprobs")
     parser.add_argument("--max-logprobs", type=int)
     parser.add_argument("--enable-prompt-tokens-details", action="store_true")
+    parser.add_argument("--language-model-only", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     torch.set_num_threads(1)

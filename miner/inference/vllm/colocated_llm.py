@@ -75,6 +75,7 @@ class ColocatedLLM:
             distributed_executor_backend="external_launcher",  # this process is one of the ranks
             max_num_batched_tokens=4096,  # vLLM's own is large, and it reserves memory for that
             logprobs_mode="processed_logprobs",  # those of the distribution it draws from
+            language_model_only=True,  # no part for images takes memory, or the time of a trial
             **options,
         )
         if sleeps:
