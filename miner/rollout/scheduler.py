@@ -67,6 +67,10 @@ LOUD_LOSSES = 3
 """So many are logged one by one: a dying server loses all the episodes that it was serving."""
 
 
+def _level(count: int) -> int:
+    return logging.WARNING if count <= LOUD_LOSSES else logging.DEBUG
+
+
 class Scheduler(Generic[T]):
     """Runs episodes from one source.
 
@@ -93,7 +97,7 @@ class Scheduler(Generic[T]):
         self._play = play
         self._retry = retry or RetryParams()
         self._on_episode = on_episode
-        self._losses = 0
+        self._losses = self._broken = 0
         self._places = asyncio.Semaphore(places or source.capacity)
         self._outages = outages
 
@@ -102,7 +106,7 @@ class Scheduler(Generic[T]):
 
         Raises: ExceptionGroup of errors that are not typed failures.
         """
-        self._losses = 0
+        self._losses = self._broken = 0
         async with asyncio.TaskGroup() as running:
             tasks = [running.create_task(self._play_group(group)) for group in groups]
             if self._outages:
@@ -124,7 +128,7 @@ class Scheduler(Generic[T]):
         if isinstance(outcome, LostEpisode) and not isinstance(outcome.error, RolloutStopped):
             self._losses += 1
             logger.log(
-                logging.WARNING if self._losses <= LOUD_LOSSES else logging.DEBUG,
+                _level(self._losses),
                 "lost %s after %d attempts: %s: %s",
                 task, outcome.attempts, type(outcome.error).__name__, outcome.error,
             )  # fmt: skip
@@ -151,6 +155,9 @@ class Scheduler(Generic[T]):
                 failures[type(error)] += 1
                 if failures[type(error)] >= self._retry.attempts(error):
                     return LostEpisode(task, error, attempt)
+                if isinstance(error, ProtocolError):  # another attempt would hide it
+                    self._broken += 1
+                    logger.log(_level(self._broken), "%s is played again: %s", task, error)
                 if isinstance(error, EnvironmentFault):
                     avoid.add(error.server)
             await asyncio.sleep(self._retry.pause_seconds * 2 ** (attempt - 1))

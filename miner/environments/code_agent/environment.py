@@ -98,7 +98,7 @@ class CodeAgent:
         return self._source.executor.name
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Ask the problem of `task`. Raises: `InfrastructureError`."""
+        """Ask the problem of `task`. Raises: `EnvironmentFault`."""
         self._problem = self._source.problems.problem(task.task_id)
         self._turns = 0
         question: Message = {"role": "user", "content": self._problem.question}

@@ -1,7 +1,7 @@
 """Custom problems of an agent: a class with `question` and `grade`.
 
-Invariant: a score is a number in [0, 1]; anything else, and any error of the class, is an
-`InfrastructureError`, so that the episode is lost and no reward is made up.
+Invariant: a score is a number in [0, 1]; anything else, and any error of the class, is a
+`ProtocolError`, so that no reward is made up, and replies that make it raise gain nothing.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.code_agent.problems import Problem, Problems
-from miner.environments.errors import InfrastructureError
+from miner.environments.errors import EnvironmentFault, ProtocolError
 from miner.environments.own.check import NONSENSE, TASKS
 from miner.environments.own.entry import load_class, number_of, with_place
 from miner.environments.seeded_tasks import SeededTasks
@@ -49,7 +49,7 @@ class OwnProblems(SeededTasks):
         self._own = kind()
 
     def problem(self, task_id: int) -> Problem:
-        """Raises: `InfrastructureError`, and so does its `grade`."""
+        """Raises: `ProtocolError`, and so does its `grade`."""
         text = self._called(self._own.question, task_id)
         if not isinstance(text, str) or not text:
             raise self._fault(f"question({task_id}) returned {text!r}: expected a text to answer")
@@ -71,8 +71,8 @@ class OwnProblems(SeededTasks):
             shown = ", ".join(repr(each)[:80] for each in given)
             raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
 
-    def _fault(self, what: str) -> InfrastructureError:
-        return InfrastructureError(f"{self.name}: {what}", server=self.name)
+    def _fault(self, what: str) -> ProtocolError:
+        return ProtocolError(f"{self.name}: {what}", server=self.name)
 
 
 def check_problems(problems: Problems) -> None:
@@ -88,7 +88,7 @@ def check_problems(problems: Problems) -> None:
         for problem in asked:
             for reply in NONSENSE:
                 problem.grade(reply)
-    except InfrastructureError as error:
+    except EnvironmentFault as error:
         raise ConfigurationError(f"{error}; correct {SETTING}") from error
     for number, one, other in zip(numbers, asked, again, strict=True):
         if one.question != other.question:

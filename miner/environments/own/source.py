@@ -1,8 +1,8 @@
 """Episodes of a custom class, behind the protocol that all environments share.
 
 Invariants:
-* a score leaves as a number in [0, 1]; anything else, and any error of the class, is an
-  `InfrastructureError`, so that the episode is lost and no reward is made up;
+* a score leaves as a number in [0, 1]; anything else, and any error of the class, is a
+  `ProtocolError`, so that no reward is made up, and replies that make it raise gain nothing;
 * an episode has `max_turns` replies at most, and each method `seconds`; one that its replies, and
   the answers to them, make too long scores 0.
 """
@@ -13,7 +13,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
-from miner.environments.errors import EnvironmentFault, InfrastructureError, no_episode
+from miner.environments.errors import (
+    EnvironmentFault,
+    InfrastructureError,
+    ProtocolError,
+    no_episode,
+)
 from miner.environments.own.entry import number_of, with_place
 from miner.environments.own.text_environment import Step, TextEnvironment
 from miner.environments.own.worker import OverdueError, Worker
@@ -56,7 +61,7 @@ class OwnEnvironment:
         return self._kind.__name__
 
     async def reset(self, task: EpisodeTask) -> Observation:
-        """Begin `task`. Raises: `InfrastructureError`."""
+        """Begin `task`. Raises: `InfrastructureError`, `ProtocolError`."""
         self._turns, self._open = 0, True
         if self._inner is None:  # made on the thread that plays it
             self._inner = await self._called(self._kind)
@@ -120,6 +125,6 @@ class OwnEnvironment:
             shown = ", ".join(repr(each)[:80] for each in given)
             raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
 
-    def _fault(self, what: str) -> InfrastructureError:
+    def _fault(self, what: str) -> ProtocolError:
         self._open = False
-        return InfrastructureError(f"{self._kind.__name__}: {what}", server=self.server)
+        return ProtocolError(f"{self._kind.__name__}: {what}", server=self.server)

@@ -8,7 +8,7 @@ from miner.channels.code_agent import CodeAgentChannel
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments import InfrastructureError
+from miner.environments import ProtocolError
 from miner.environments.code_agent.own import OwnProblems, check_problems
 from miner.executors import Execution
 from tests.environments.code_agent.test_code_agent import ScriptedExecutor
@@ -140,7 +140,7 @@ def test_a_wrong_score_is_no_reward_and_is_found_before_training(
 ) -> None:
     text = WHOLE.replace("return float(reply.strip() == str(2 * number))", line)
     problems = OwnProblems(written(tmp_path, text))
-    with pytest.raises(InfrastructureError, match=message):
+    with pytest.raises(ProtocolError, match=message):
         problems.problem(3).grade("")
     with pytest.raises(ConfigurationError, match=rf"{message}.*; correct environment.code_agent"):
         check_problems(problems)

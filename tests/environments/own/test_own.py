@@ -3,20 +3,29 @@
 import asyncio
 import itertools
 import random
+import re
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
 from examples.guess import Guess
 from miner.config.errors import ConfigurationError
-from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
+from miner.environments import Environment, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
 from miner.environments.own.worker import MOST_STUCK
+from miner.environments.playing import TextConversation, play
 from miner.environments.seeded_tasks import SeededTasks
+from miner.evaluation.runner import Rules, evaluate
+from miner.rollout.groups import Group
+from miner.rollout.scheduler import RetryParams, Scheduler
+from tests.evaluation.scripted import ScriptedPolicy
+
+AT_ONCE = RetryParams(pause_seconds=0.0)
 
 
 class Adding(TextEnvironment):
@@ -208,8 +217,46 @@ async def test_what_teaches_nothing_is_remarked_upon() -> None:
 async def test_a_class_that_breaks_later_loses_episodes_and_makes_up_no_score() -> None:
     environment = OwnSource(Raising).open()
     await environment.reset(task(Raising))
-    with pytest.raises(InfrastructureError, match="raised KeyError"):
+    with pytest.raises(ProtocolError, match="raised KeyError"):
         await environment.step("")
+
+
+@pytest.mark.parametrize(("reply", "score", "failure"), [("", 0.0, "protocol"), ("99", 0.25, None)])
+async def test_replies_that_make_the_class_raise_gain_nothing(
+    reply: str, score: float, failure: str | None
+) -> None:
+    rules = Rules(retry=AT_ONCE)
+    played = await evaluate(ScriptedPolicy([reply]), OwnSource(Raising), [task(Raising)], rules)
+    [record] = played.episodes
+    assert (record.score, record.failure) == (score, failure)
+    assert ("step('') raised KeyError" in record.message) == (failure is not None)
+
+
+async def played(
+    replies: Iterator[str], environment: Environment, task: EpisodeTask, attempt: int
+) -> float:
+    async def reply(shown: object) -> str:
+        return next(replies)
+
+    return await play(environment, task, TextConversation(reply))
+
+
+@pytest.mark.parametrize(
+    ("replies", "outcomes", "logged"),
+    [
+        (["", "99"], [0.25], ["is played again: "]),
+        (["", ""], [], ["is played again: ", "lost .* after 2 attempts: ProtocolError: "]),
+    ],
+)
+async def test_what_the_class_raises_in_training_is_logged_each_time(
+    replies: list[str], outcomes: list[float], logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = Scheduler(OwnSource(Raising), partial(played, iter(replies)), retry=AT_ONCE)
+    [result] = await scheduler.run([Group(task(Raising), 1)])
+    assert [each for each in result.outcomes if isinstance(each, float)] == outcomes
+    where = r"Raising: step\(''\) raised KeyError: 'empty' \(test_own.py, line \d+\)$"
+    for line, record in zip(logged, caplog.records, strict=True):
+        assert re.search(line + where, record.getMessage())
 
 
 class Ending(Adding):
@@ -249,7 +296,7 @@ async def test_a_class_that_ends_itself_loses_its_episode_alone(
     ending, other = source.open(), source.open()
     for environment in (ending, other):
         await environment.reset(task(kind))
-    with pytest.raises(InfrastructureError, match=rf"step\('{reply}'\) raised .*{named}"):
+    with pytest.raises(ProtocolError, match=rf"step\('{reply}'\) raised .*{named}"):
         await ending.step(reply)
     await other.reset(task(kind))  # on the same thread
 
