@@ -52,7 +52,7 @@ class OwnEnvironment:
         self._kind = kind
         self._worker = worker
         self._inner: TextEnvironment | None = None
-        self._turns = 0
+        self._played: tuple[object, ...] = ()
         self._open = False
 
     @property
@@ -62,7 +62,7 @@ class OwnEnvironment:
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Begin `task`. Raises: `InfrastructureError`, `ProtocolError`."""
-        self._turns, self._open = 0, True
+        self._played, self._open = (task.seed,), True
         if self._inner is None:  # made on the thread that plays it
             self._inner = await self._called(self._kind)
         assert self._inner is not None
@@ -78,7 +78,7 @@ class OwnEnvironment:
         """Hand on the policy's reply. Raises: `InfrastructureError`, `ProtocolError`."""
         if not self._open or self._inner is None:
             raise no_episode(NAME)
-        self._turns += 1
+        self._played += (text,)
         step = await self._called(self._inner.step, text)
         if not isinstance(step, Step):
             raise self._fault(f"step({text[:80]!r}) returned {step!r}: expected a Step")
@@ -87,7 +87,7 @@ class OwnEnvironment:
                 f"step({text[:80]!r}) returned {step!r}: a Step has either a text, with which the "
                 "episode continues, or a score, with which it is over"
             )
-        if step.score is None and self._turns < self._kind.max_turns:
+        if step.score is None and len(self._played) <= self._kind.max_turns:
             asked: Message = {"role": "user", "content": step.text}
             return Transition((asked,), 0.0, done=False, valid=step.valid)
         raw = step.score
@@ -113,7 +113,7 @@ class OwnEnvironment:
 
     async def _called(self, method: Callable[..., Any], *given: object) -> Any:
         try:
-            return await self._worker.call(method, *given)
+            return await self._worker.call(method, *given, played=self._played)
         except EnvironmentFault:
             raise
         except OverdueError as error:

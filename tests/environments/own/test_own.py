@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import random
 import re
-import threading
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,11 +12,10 @@ import pytest
 
 from examples.guess import Guess
 from miner.config.errors import ConfigurationError
-from miner.environments import Environment, EpisodeTask, InfrastructureError, ProtocolError
+from miner.environments import Environment, EpisodeTask, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
-from miner.environments.own.worker import MOST_STUCK
 from miner.environments.playing import TextConversation, play
 from miner.environments.seeded_tasks import SeededTasks
 from miner.evaluation.runner import Rules, evaluate
@@ -299,68 +297,3 @@ async def test_a_class_that_ends_itself_loses_its_episode_alone(
     with pytest.raises(ProtocolError, match=rf"step\('{reply}'\) raised .*{named}"):
         await ending.step(reply)
     await other.reset(task(kind))  # on the same thread
-
-
-class Blocked(Adding):
-    """Never returns for some replies."""
-
-    seconds = 1.0
-    released: threading.Event
-
-    def step(self, reply: str) -> Step:
-        if reply == "block":
-            self.released.wait()
-        return Adding.step(self, reply)
-
-
-class Sleeping(Adding):
-    seconds = 2.0
-
-    async def step(self, reply: str) -> Step:  # type: ignore[override]
-        await asyncio.Event().wait()
-        return Step(score=0.0)
-
-
-@pytest.fixture
-def blocked() -> Iterator[type[Blocked]]:
-    Blocked.released = threading.Event()
-    yield Blocked
-    Blocked.released.set()
-
-
-async def test_a_method_that_never_returns_loses_its_episode_and_is_named(
-    blocked: type[Blocked],
-) -> None:
-    source = OwnSource(blocked)
-    stuck, other = source.open(), source.open()
-    for environment in (stuck, other):
-        await environment.reset(task(blocked))
-    where = r"Blocked.step \(test_own.py, line \d+\) has not returned for 1 s"
-    with pytest.raises(InfrastructureError, match=rf"{where} \(the limit is Blocked.seconds\)"):
-        await stuck.step("block")
-    assert (await other.step("3")).done  # on another thread
-    for _ in range(MOST_STUCK - 1):
-        await stuck.reset(task(blocked))
-        with pytest.raises(InfrastructureError, match="has not returned"):
-            await stuck.step("block")
-    with pytest.raises(InfrastructureError, match="3 times: it is not called again"):
-        await other.reset(task(blocked))
-
-
-async def test_a_coroutine_that_never_returns_blocks_no_other() -> None:
-    source = OwnSource(Sleeping)
-    environments = [source.open() for _ in range(MOST_STUCK + 1)]
-    for environment in environments:
-        await environment.reset(task(Sleeping))
-    steps = (environment.step("3") for environment in environments)
-    for ended in await asyncio.gather(*steps, return_exceptions=True):
-        assert isinstance(ended, InfrastructureError)
-        assert "Sleeping.step has not returned for 2 s" in str(ended)
-
-
-async def test_an_environment_that_blocks_is_refused_before_training(
-    blocked: type[Blocked], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blocked, "replies", ("block",))
-    with pytest.raises(ConfigurationError, match=r"Blocked.step .* has not returned .*fix it"):
-        await checked(blocked)
