@@ -4,6 +4,7 @@ Invariants:
 * each run has a new sandbox, without access to the internet, which is killed afterwards: no
   run finds what another left behind;
 * a run that hangs is the code's failure only if its sandbox still answers, else the executor's;
+* a run that the server within its sandbox reports as lost is the executor's failure;
 * the key is handed to the client and appears in no message.
 """
 
@@ -24,6 +25,9 @@ KEY_VARIABLE = "E2B_API_KEY"
 PACKAGE = "e2b_code_interpreter"
 LINGER_SECONDS = 60
 """Seconds after its run after which a sandbox ends if it could not be killed."""
+
+_LOST = frozenset({"WebSocketError", "UnexpectedEndOfExecution", "ExecutionAborted"})
+"""Errors, without a traceback, of E2B's server in the sandbox itself."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -108,6 +112,8 @@ class E2BExecutor:
         return self._execution(ran)
 
     def _execution(self, ran: Any) -> Execution:
+        if ran.error and ran.error.name in _LOST and not ran.error.traceback:
+            raise InfrastructureError(f"E2B lost a run: {ran.error.value[:300]}", server=NAME)
         shown = [*ran.logs.stdout, *(f"{r.text}\n" for r in ran.results if r.text)]
         output = "".join(shown)
         most = self.limits.output_bytes

@@ -24,9 +24,9 @@ def printed(text: str) -> list[dict[str, Any]]:
     return [{"type": "stdout", "text": text, "timestamp": 0}]
 
 
-def raised(name: str, value: str) -> list[dict[str, Any]]:
+def raised(name: str, value: str, traceback: str = "in line 1") -> list[dict[str, Any]]:
     """What a run sends that raises."""
-    return [{"type": "error", "name": name, "value": value, "traceback": f"{name}: {value}"}]
+    return [{"type": "error", "name": name, "value": value, "traceback": traceback}]
 
 
 @dataclass

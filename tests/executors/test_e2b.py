@@ -31,6 +31,20 @@ async def test_output_and_failures_of_code_are_results() -> None:
         assert await there.run("nothing") == Execution("")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised("UsageError", "Line magic function `%pi` not found.", ""),
+        raised("ContextRestarting", "Context was restarted", ""),  # its kernel was killed
+        raised("WebSocketError", "raised by the code"),
+    ],
+)
+async def test_an_error_of_the_codes_own_is_its_failure(error: list[dict[str, Any]]) -> None:
+    async with e2b_double(runs={"a": error}):
+        failure = (await executor().run("a")).failure
+    assert failure == CodeFailure("exception", "{name}: {value}".format(**error[0]))
+
+
 async def test_each_run_has_a_separate_sandbox_and_leaves_none() -> None:
     async with e2b_double(runs={str(n): printed(str(n)) for n in range(8)}) as double:
         there = executor(at_once=3)
@@ -59,6 +73,16 @@ async def test_output_is_bounded() -> None:
         ({"hang": "create"}, InfrastructureError, "could not make a sandbox"),
         ({"hang": "run", "healthy": False}, InfrastructureError, "lost the sandbox"),
         ({"dies_at": "run"}, InfrastructureError, "while code ran"),
+        (
+            {"runs": {"run": raised("WebSocketError", "connection", "")}},
+            InfrastructureError,
+            "lost a",
+        ),
+        (
+            {"runs": {"run": raised("UnexpectedEndOfExecution", "closed", "")}},
+            InfrastructureError,
+            "lost a run: closed",
+        ),
         ({"runs": {"run": ["garbage"]}}, InfrastructureError, "failed while code ran"),
     ],
 )
