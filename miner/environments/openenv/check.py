@@ -91,6 +91,12 @@ def _findings(source: OpenEnvSource, name: str, seeds: Seeds, played: list[_Play
         )
     elif not scores:
         warning = f"no episode came to its end without thought: {failure}"
+    elif not any(p.accepted for p in played):
+        shown = next(p.transcript[1][0] for p in played if p.score is not None)
+        warning = (
+            f"no reply was accepted as an action ({shown!r}): if the policy's fare alike, nothing "
+            "is learned; see the server's own log and environment.openenv.action"
+        )
     if not (source.settings.system or all(p.transcript[0][0].strip() for p in played)):
         warning = "; ".join(filter(None, (_BLIND, warning)))
     sessions = {url: source.places[url].limit for url in source.servers}
@@ -136,6 +142,7 @@ class _Played:
     transcript: Transcript
     score: float | None
     failure: str = ""
+    accepted: bool = False
 
 
 async def _played(source: OpenEnvSource, url: str, seed: int) -> _Played:
@@ -149,6 +156,7 @@ async def _played(source: OpenEnvSource, url: str, seed: int) -> _Played:
 async def _play(source: OpenEnvSource, url: str, seed: int) -> _Played:
     environment = source.open(avoid=set(source.servers) - {url})
     turns: list[Turn] = []
+    accepted = False
     try:
         observation = await environment.reset(EpisodeTask(NAME, seed, seed, opponent="none"))
         turns.append((observation.messages[-1]["content"], None))
@@ -158,9 +166,10 @@ async def _play(source: OpenEnvSource, url: str, seed: int) -> _Played:
                 step = await environment.step(environment.probe_reply(number))
             except ProtocolError as error:  # a policy need not reply like this
                 return _Played((*turns, ("", None)), None, str(error))
+            accepted |= step.valid
             shown = step.messages[-1]["content"] if step.messages else ""
             turns.append((shown, step.reward))
             if step.done:
-                return _Played(tuple(turns), step.score)
+                return _Played(tuple(turns), step.score, accepted=accepted)
     finally:
         await environment.close()

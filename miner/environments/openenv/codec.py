@@ -148,6 +148,15 @@ def takes_tools(schema: Json) -> bool:
     return not fields or {"tool_name", "arguments"} <= fields.keys()
 
 
+def all_fields(schema: Json) -> frozenset[str] | None:
+    """Names of the fields that an action may have; None where the schema does not list them."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return None  # such as a choice between several kinds of actions
+    tools = _call("", {}) if takes_tools(schema) else {}
+    return frozenset({*properties, *tools})
+
+
 def _fields(schema: Json) -> dict[str, Json]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import aiohttp
 
 from miner.environments.errors import InfrastructureError, ProtocolError
+from miner.environments.openenv.codec import all_fields
 from miner.environments.openenv.session import Session
 from miner.environments.openenv.wire import REPLY_LIMIT, Metadata, Schemas
 from miner.environments.servers import EnvironmentServer
@@ -31,10 +32,13 @@ class OpenEnvServer(EnvironmentServer):
     def __init__(self, url: str, *, reply_seconds: float = 30.0) -> None:
         super().__init__(url)
         self._reply_seconds = reply_seconds
+        self._fields: frozenset[str] | None = None
 
     async def action_schema(self) -> dict[str, Any]:
         """JSON Schema of the actions. Raises: `InfrastructureError`, `ProtocolError`."""
-        return self._decode(Schemas, await self._get("schema"), "schema").action
+        schema = self._decode(Schemas, await self._get("schema"), "schema").action
+        self._fields = all_fields(schema)
+        return schema
 
     async def name(self) -> str:
         """Name of the environment; its URL where it has no name."""
@@ -65,7 +69,7 @@ class OpenEnvServer(EnvironmentServer):
                 f"{self.url}/ws could not be connected to ({describe(error)}): check that "
                 f"{self.what} is running and reachable from here"
             ) from error
-        return Session(socket, self.url, self._reply_seconds)
+        return Session(socket, self.url, self._reply_seconds, self._fields)
 
     async def _get(self, path: str) -> bytes:
         patience = aiohttp.ClientTimeout(total=self._reply_seconds, sock_connect=_CONNECT_S)

@@ -5,11 +5,14 @@ Invariants:
   which was never reset;
 * the socket is read all the time, since a server that gets no answer to its pings closes it: a
   policy may think for longer than that;
-* a message is bounded before it is parsed, and one that was not requested ends the session.
+* a message is bounded before it is parsed, and one that was not requested ends the session;
+* the server's word for an invalid action, which it has for errors within the environment too, is
+  taken as one only if it is about fields of the action.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -56,14 +59,20 @@ class Session:
         socket: just connected; it belongs to the session.
         url: the server's base URL, for messages.
         reply_seconds: longest wait for one reply.
+        fields: of actions, beside those that an action has; None if they are not known.
     """
 
     def __init__(
-        self, socket: aiohttp.ClientWebSocketResponse, url: str, reply_seconds: float
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        url: str,
+        reply_seconds: float,
+        fields: Collection[str] | None = None,
     ) -> None:
         self._socket = socket
         self._url = url
         self._reply_seconds = reply_seconds
+        self._fields = fields
         self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue(maxsize=1)
         self._reading = asyncio.create_task(self._read())
 
@@ -112,7 +121,7 @@ class Session:
             raise self._lost(f"did not answer a {kind} within {self._reply_seconds:g} s") from error
         reply = self._decode(Reply, self._text(message, kind), kind)
         if reply.type == "error":
-            raise self._error(self._decode(ErrorData, reply.data, kind), kind)
+            raise self._error(self._decode(ErrorData, reply.data, kind), kind, data)
         if early:
             raise self._broken(f"sent {excerpt(reply.type)} without having been asked")
         return reply
@@ -134,7 +143,7 @@ class Session:
             raise self._broken(f"answered a {kind} with {excerpt(reply.type)}")
         return self._decode(ObservationData, reply.data, kind)
 
-    def _error(self, error: ErrorData, kind: str) -> Exception:
+    def _error(self, error: ErrorData, kind: str, data: dict[str, Any]) -> Exception:
         reason = f"{error.code}: {excerpt(error.message)}"
         if error.code == CAPACITY_REACHED:
             return ServerFull(
@@ -146,8 +155,11 @@ class Session:
         if error.code in NO_SESSION:
             return self._lost(f"has no session for a {kind} ({reason})")
         if error.code == VALIDATION_ERROR and kind == "step":
-            details = (f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in error.errors)
-            return RefusedAction(excerpt("; ".join(details) or error.message))
+            details = [f"{'.'.join(map(str, each.loc))}: {each.msg}" for each in error.errors]
+            named = {str(each.loc[0]) for each in error.errors if each.loc}
+            if self._fields is None or named <= {*self._fields, *data}:
+                return RefusedAction(excerpt("; ".join(details) or error.message))
+            reason = f"{error.code}, not of the action: {excerpt('; '.join(details))}"
         return self._broken(f"failed at a {kind} ({reason})")
 
     def _decode(self, kind: type[_T], text: bytes | msgspec.Raw, at: str) -> _T:

@@ -40,6 +40,8 @@ class Talk(Environment):
         self._state.step_count += 1
         if action.word == "raise":
             raise RuntimeError("as you say")
+        if action.word == "misspell":
+            Said(txet="")
         if action.word == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         reward = REWARDS.get(action.word, 0.1)

@@ -97,6 +97,17 @@ async def test_an_empty_first_prompt_is_warned_about_with_the_way_out(
     assert ways == [blind] * 3
 
 
+@pytest.mark.parametrize("loc", [["message"], [], ["text"]])
+async def test_replies_that_are_all_refused_are_warned_about(loc: list[str]) -> None:
+    def answer(kind: str, data: dict[str, Any], turn: int) -> dict[str, Any]:
+        refusal = error("VALIDATION_ERROR", errors=[{"loc": loc, "msg": "no"}])
+        return observation("what?") if kind == "reset" else refusal
+
+    warning = (await looked_at(Double(answer), max_turns=2)).warning
+    how = "no episode came to its end" if loc == ["text"] else "no reply was accepted"
+    assert warning.startswith(how)
+
+
 async def test_a_server_that_takes_fewer_sessions_gets_fewer() -> None:
     findings = await looked_at(Double(shows(int), capacity=1), Double(shows(int), capacity=3))
     assert findings.details["sessions"] == (1, 3)

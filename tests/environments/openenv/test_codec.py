@@ -6,7 +6,7 @@ import pytest
 
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
-from miner.environments.openenv.codec import InvalidReply, codec_for, takes_tools
+from miner.environments.openenv.codec import InvalidReply, all_fields, codec_for, takes_tools
 
 METADATA = {"metadata": {"type": "object", "default": {}}}
 
@@ -134,3 +134,15 @@ def test_legal_actions_are_listed_where_numbers_are_asked_for() -> None:
     assert NUMBERS.text(BOARD) == "x.o\nLegal actions: 1, 4"
     with pytest.raises(ConfigurationError, match="it has board, legal_actions"):
         codec(schema("i", i="integer"), show="text").text(BOARD)
+
+
+@pytest.mark.parametrize(
+    ("actions", "fields"),
+    [
+        (schema("a", a="string"), {"a", "metadata"}),
+        (schema(), {"metadata", "type", "tool_name", "arguments"}),  # OpenEnv's base class
+        ({"oneOf": [schema("a", a="string")]}, None),
+    ],
+)
+def test_the_fields_that_an_action_may_have(actions: Any, fields: set[str] | None) -> None:
+    assert all_fields(actions) == fields

@@ -75,6 +75,7 @@ async def test_it_is_found_out(server: LocalApp) -> None:
         ("nan", "without any reward"),
         ("infinite", "without any reward"),
         ("raise", "EXECUTION_ERROR: 'as you say'"),
+        ("misspell", "VALIDATION_ERROR, not of the action: 'text: Field required; txet: Extra"),
         ("big", "more than 4,194,304 bytes"),
     ],
 )
@@ -91,6 +92,17 @@ async def test_what_a_step_does_arrives_as_what_it_is(
             with pytest.raises(ProtocolError, match=comes):
                 await environment.step(word)
         await environment.close()
+
+
+@pytest.mark.parametrize("reply", ["{}", '{"wrod": "well"}', '{"word": 3}'])
+async def test_what_is_no_action_of_the_servers_is_refused(server: LocalApp, reply: str) -> None:
+    async with source_on(server, action="json") as source:
+        environment = source.open()
+        await environment.reset(EpisodeTask("openenv", 1, 1))
+        step = await environment.step(reply)
+        await environment.close()
+    assert not step.valid
+    assert "word: " in step.messages[0]["content"]
 
 
 def scheduler(source: OpenEnvSource, outages: Outages | None, words: Sequence[str]) -> Scheduler:
