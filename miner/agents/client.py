@@ -21,7 +21,6 @@ from miner.inference.vllm.wire import Choice
 from miner.rollout.completions import begins_with, prompt_ids, sample_all
 
 Prompt = str | Sequence[int]
-REPLY_TIMEOUT_S = 600.0
 
 
 @dataclass
@@ -76,9 +75,8 @@ class VLLMClient:
         bos_token: str | None = None,
     ) -> None:
         self._bos_token = bos_token
-        self._server = VllmServer(
-            base_url or f"http://{host}:{server_port}", reply_timeout_s=REPLY_TIMEOUT_S
-        )
+        # a request's time in the server's queue grows with the number of prompts
+        self._server = VllmServer(base_url or f"http://{host}:{server_port}", reply_timeout_s=None)
         self._loop = BackgroundLoop("vllm-client")
         self._loop.run(self._up(connection_timeout))
 

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientTimeout, web
 from aiohttp.test_utils import TestServer
 
 from miner.agents import VLLMClient, VLLMClientGenerationConfig
 from miner.background_loop import BackgroundLoop
+from miner.http_replies import CONNECT_S
 from miner.inference.sampler import EngineLostError, SamplerError
+from miner.inference.vllm.client import VllmServer
 
 
 class Server:
@@ -96,6 +98,25 @@ def test_a_reply_may_be_as_long_as_what_was_asked_for(server: Server) -> None:
     with pytest.raises(SamplerError, match="sent more than"):
         client.generate(["ab"], n=1, max_tokens=11_000)
     client.close()
+
+
+def test_completions_have_no_time_limit_but_for_the_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests wait in the server's queue for as long as the others take."""
+    limits: dict[str, ClientTimeout] = {}
+    request = VllmServer._request
+
+    async def noted(self: Any, method: Any, path: str, *given: Any, **named: Any) -> bytes:
+        limits[path] = named["patience"]
+        return await request(self, method, path, *given, **named)
+
+    monkeypatch.setattr(VllmServer, "_request", noted)
+    client = VLLMClient(server.url)
+    client.generate(["a"])
+    client.close()
+    assert limits["v1/completions"] == ClientTimeout(total=None, sock_connect=CONNECT_S)
+    assert limits["v1/models"].total is not None
 
 
 def test_a_server_that_is_not_there_is_reported() -> None:

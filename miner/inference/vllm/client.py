@@ -39,7 +39,8 @@ class VllmServer(JsonServer):
 
     Args:
         url: base URL, `http://host:port`, with or without /v1.
-        reply_timeout_s: longest wait for the reply to one prompt.
+        reply_timeout_s: longest wait for the reply to one prompt, the server's queue included; None
+            for any time.
 
     Attributes:
         engines: number of engines side by side; 1 until `config` was read.
@@ -47,7 +48,7 @@ class VllmServer(JsonServer):
 
     what = "the inference server"
 
-    def __init__(self, url: str, *, reply_timeout_s: float = 120.0) -> None:
+    def __init__(self, url: str, *, reply_timeout_s: float | None = 120.0) -> None:
         super().__init__(url.rstrip("/").removesuffix("/v1"))
         self.engines = 1
         self._reply_timeout_s = reply_timeout_s
@@ -150,7 +151,7 @@ class VllmServer(JsonServer):
         payload: object,
         *,
         limit: int,
-        seconds: float,
+        seconds: float | None,
         headers: dict[str, str] | None = None,
     ) -> bytes:
         data = None if payload is None else msgspec.json.encode(payload)
