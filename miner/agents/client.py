@@ -5,6 +5,7 @@ the ids that the engine sampled; nothing is tokenised that came from a model.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -46,7 +47,13 @@ class VLLMClientGenerationConfig:
 
 
 class Client(Protocol):
-    """The client that environments generate with."""
+    """The client that environments generate with.
+
+    Attributes:
+        context: tokens that a prompt and its completion may have together.
+    """
+
+    context: int
 
     @property
     def generate(self) -> Callable[..., Completions]:
@@ -78,7 +85,7 @@ class VLLMClient:
         # a request's time in the server's queue grows with the number of prompts
         self._server = VllmServer(base_url or f"http://{host}:{server_port}", reply_timeout_s=None)
         self._loop = BackgroundLoop("vllm-client")
-        self._loop.run(self._up(connection_timeout))
+        self.context = self._loop.run(self._up(connection_timeout)) or sys.maxsize
 
     def generate(
         self,
@@ -131,9 +138,9 @@ class VLLMClient:
         choices = await self._server.complete(asked, options)
         return [_completion(choice) for choice in choices]
 
-    async def _up(self, patience_s: float) -> None:
+    async def _up(self, patience_s: float) -> int | None:
         await self._server.wait_until_healthy(patience_s)
-        await self._server.model_name()
+        return await self._server.context()
 
 
 class SamplerClient:
@@ -149,6 +156,7 @@ class SamplerClient:
     def __init__(
         self, sampler: Sampler, tokenizer: PreTrainedTokenizerBase, loop: BackgroundLoop
     ) -> None:
+        self.context = sampler.context
         self._sampler = sampler
         self._tokenizer = tokenizer
         self._loop = loop

@@ -4,8 +4,8 @@ Invariants:
 * completions come in the prompts' order, `n` of each, and each holds its own outputs;
 * sampled ids stay as they were sampled; outputs are known by where they came from, so that a reply
   that forges `<output>` cannot change what is trained;
-* a completion has `max_turns` replies and `max_completion_tokens` ids at most, whatever programs
-  print.
+* a completion has `max_turns` replies and `max_completion_tokens` ids at most, and with its prompt
+  it fits the client's context, whatever programs print.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,8 @@ class CodeAgentEnvironment(Environment):
         max_turns: replies of one completion; the code of the last one is not run.
         max_output_tokens: tokens of an output, of which the rest is left out.
         max_completion_tokens: a completion in which an output and a whole further reply have no
-            room ends before that output, with the finish reason "length".
+            room, here or in the client's context, ends before that output, with the finish reason
+            "length".
     """
 
     def __init__(
@@ -114,7 +115,10 @@ class CodeAgentEnvironment(Environment):
             fresh = {}
             for at, output in zip(codes, outputs, strict=True):
                 ids = self._output(output)
-                if len(done[at].ids) + len(ids) + first.max_tokens > self.max_completion_tokens:
+                room = min(
+                    self.max_completion_tokens, vllm_client.context - len(done[at].prompt_ids)
+                )
+                if len(done[at].ids) + len(ids) + first.max_tokens > room:
                     done[at] = replace(done[at], finish_reason="length")
                 else:
                     done[at] = fresh[at] = done[at].appended(ids)

@@ -44,6 +44,10 @@ class Sample:
 class Sampler(Protocol):
     """Many requests in flight; each returns as soon as its own reply is complete."""
 
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its reply may have together."""
+
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:

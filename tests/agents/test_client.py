@@ -1,5 +1,6 @@
 """The client of a `vllm serve`: what it asks, what it makes of answers, and servers that fail."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,13 +21,14 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.padding = ""
+        self.card: dict[str, Any] = {}
         self.app = web.Application()
         self.app.add_routes(
             [web.get("/v1/models", self._models), web.post("/v1/completions", self._complete)]
         )
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "m"}]})
+        return web.json_response({"data": [{"id": "m", **self.card}]})
 
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -117,6 +119,16 @@ def test_completions_have_no_time_limit_but_for_the_connection(
     client.close()
     assert limits["v1/completions"] == ClientTimeout(total=None, sock_connect=CONNECT_S)
     assert limits["v1/models"].total is not None
+
+
+@pytest.mark.parametrize(
+    ("card", "context"), [({"max_model_len": 77}, 77), ({"max_model_len": None}, sys.maxsize)]
+)
+def test_the_servers_context_is_known(server: Server, card: dict[str, Any], context: int) -> None:
+    server.card = card
+    client = VLLMClient(server.url)
+    assert client.context == context
+    client.close()
 
 
 def test_a_server_that_is_not_there_is_reported() -> None:

@@ -13,12 +13,15 @@ from miner.agents import (
     LocalExecuter,
     VLLMClientGenerationConfig,
 )
+from miner.agents.client import SamplerClient
 from miner.agents.completions import Completion
 from miner.agents.executers import Executer
+from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
 from miner.environments import InfrastructureError
 from miner.executors import Execution
-from tests.builders import build_tokenizer
+from miner.inference.transformers.sampler import TransformersSampler
+from tests.builders import build_qwen3, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 CONFIG = VLLMClientGenerationConfig(max_tokens=64)
@@ -38,6 +41,7 @@ class ScriptedClient:
 
     reply: Callable[[str], str | Sequence[int]]
     asked: list[dict[str, Any]] = field(default_factory=list)
+    context: int = 10_000
 
     def generate(self, prompts: Sequence[str | Sequence[int]], **config: Any) -> Completions:
         self.asked.append(config)
@@ -163,6 +167,8 @@ def test_tags_and_tools_are_ones_own() -> None:
     left = iter([Completion((5,), ids_of("[run]4[/run]"), (-1.0,) * 99, (1,) * 99, "stop_string")])
 
     class Client:
+        context = 10_000
+
         def generate(self, prompts: Sequence[Any], **config: Any) -> Completions:
             item = next(left, None)
             return Completions([item or Completion((5,), (7,), (-1.0,), (1,), "stop")])
@@ -226,3 +232,22 @@ def test_a_completion_without_room_for_a_reply_ends_and_the_others_continue() ->
         assert made.items[0].finish_reason == ending
         assert text_of(made[0]).endswith("so") == replied
         assert text_of(made[1]) == "<code>1</code><output>7</output>so"
+
+
+def test_a_completion_that_fills_the_models_context_ends() -> None:
+    class Coding(SamplerClient):
+        """The model, which is made to write code in every reply."""
+
+        def generate(self, prompts: Sequence[Any], **config: Any) -> Completions:
+            made, code = super().generate(prompts, **config), ids_of("<code>1</code>")
+            row = ((-0.5,) * len(code), (1,) * len(code), "stop_string")
+            return Completions([Completion(each.prompt_ids, code, *row) for each in made.items])
+
+    turn = len(ids_of("<code>1</code><output>7</output>"))
+    model = build_qwen3(max_position_embeddings=4 * turn)
+    config = VLLMClientGenerationConfig(max_tokens=turn)
+    with BackgroundLoop() as loop, TransformersSampler(model, TOKENIZER) as sampler:
+        environment = CodeAgentEnvironment(Printing(1), TOKENIZER)
+        made = environment.generate(Coding(sampler, TOKENIZER, loop), config, ["12 ", "3 " * turn])
+    assert [item.finish_reason for item in made.items] == ["length"] * 2
+    assert [text_of(item.ids).count("<output>") for item in made.items] == [2, 1]

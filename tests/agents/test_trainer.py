@@ -90,6 +90,7 @@ def test_outputs_are_not_trained_on(tmp_path: Path) -> None:
     class Telling:
         def __init__(self, client: Client) -> None:
             self._client, self._asked = client, 0
+            self.context = client.context
 
         def generate(self, prompts: Sequence[Any], **given: Any) -> Completions:
             made = self._client.generate(prompts=prompts, **given)
@@ -207,6 +208,8 @@ def test_a_prompt_begins_with_one_bos_token() -> None:
     asked: list[Any] = []
 
     class Asked:
+        context = 1000
+
         def generate(self, prompts: Any, **_: Any) -> Completions:
             asked.extend(prompts)
             return Completions([])

@@ -86,7 +86,7 @@ class TransformersSampler:
         self._tokenizer = tokenizer
         config = model.config.get_text_config()
         self._vocabulary = config.vocab_size
-        self._context = getattr(config, "max_position_embeddings", sys.maxsize)
+        self.context = getattr(config, "max_position_embeddings", sys.maxsize)
         self._engine = BatchEngine(
             _best_forward(model),
             eos_token_ids(model, tokenizer),
@@ -113,7 +113,7 @@ class TransformersSampler:
 
         Raises: `SamplerError` if the prompt cannot be run or the model fails.
         """
-        room = room_for_reply(prompt_ids, self._vocabulary, self._context)
+        room = room_for_reply(prompt_ids, self._vocabulary, self.context)
         if session in self._in_flight:
             session = None
         row = DecodeRow(

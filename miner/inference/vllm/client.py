@@ -22,6 +22,7 @@ from miner.inference.vllm.wire import (
     ENGINE_HEADER,
     Choice,
     CompletionReply,
+    ModelCard,
     ModelsReply,
     ServerInfo,
     VllmConfig,
@@ -106,10 +107,17 @@ class VllmServer(JsonServer):
 
     async def model_name(self) -> str:
         """The name under which the server serves its (first) model."""
+        return (await self._model_card()).id
+
+    async def context(self) -> int | None:
+        """Tokens that a prompt and its reply may have together; None where it does not say."""
+        return (await self._model_card()).max_model_len
+
+    async def _model_card(self) -> ModelCard:
         served = self._decode(ModelsReply, await self._get("v1/models"), "v1/models").data
         if not served:
             raise SamplerError(f"{self.url}/v1/models lists no model")
-        return served[0].id
+        return served[0]
 
     async def config(self) -> VllmConfig:
         """The server's configuration of distribution and weight transfer."""

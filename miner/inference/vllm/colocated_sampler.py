@@ -98,6 +98,10 @@ class VllmColocatedSampler:
         self.weight_version = 0
         self._worker = ThreadPoolExecutor(1, "vllm", initializer=prepare_thread)
 
+    @property
+    def context(self) -> int:
+        return self._rules.context
+
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:

@@ -47,6 +47,10 @@ class VllmServerSampler:
         self._label = BASE_WEIGHTS
         self._suspect = False
 
+    @property
+    def context(self) -> int:
+        return self._rules.context
+
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: int | None = None
     ) -> Sample:

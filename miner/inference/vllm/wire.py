@@ -68,6 +68,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     """One entry of `/v1/models`; the id is the name that requests have to give."""
 
     id: str
+    max_model_len: int | None = None
 
 
 class ModelsReply(msgspec.Struct, frozen=True):
