@@ -89,7 +89,7 @@ def generate_rollout_completions(
     """TRL's former helper of rollout functions: a completion of each prompt, in their order.
 
     Args:
-        trainer: with `use_vllm` its vLLM server samples, else its model itself.
+        trainer: with `use_vllm` its vLLM samples, else its model itself.
         prompts: texts, taken as they are, and conversations, by the chat template.
         generation_overrides: of this call, by the names in `miner.agents.trainer.HONOURED`.
         as_chat: True makes a text one user message.

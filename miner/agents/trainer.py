@@ -1,7 +1,8 @@
 """TRL's GRPOTrainer with `environment=`: completions come from the environment's `generate`.
 
-With `args.use_vllm` in server mode the environment's client is one of that server, whose weights
-TRL keeps in step; without vLLM the trained model itself generates, by continuous batching.
+With `args.use_vllm` the environment's client is one of TRL's vLLM, a server or an engine within the
+trainer, whose weights TRL sends before each rollout; without vLLM the trained model itself
+generates, by continuous batching.
 """
 
 import logging
@@ -9,6 +10,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import torch
 import trl
 
 from miner.agents.client import (
@@ -22,7 +24,13 @@ from miner.agents.completions import Completions
 from miner.agents.environment import Environment
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
-from miner.inference.transformers.sampler import TransformersSampler
+from miner.inference.transformers.sampler import TransformersSampler, eos_token_ids
+from miner.inference.vllm.colocated_sampler import (
+    VllmColocatedSampler,
+    on_this_stream,
+    take_over_threads,
+)
+from miner.inference.vllm.replies import ReplyRules
 from miner.rollout.completions import prompt_ids
 
 log = logging.getLogger(__name__)
@@ -34,11 +42,9 @@ HONOURED = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p", "max
 class GRPOTrainer(trl.GRPOTrainer):
     """See TRL's; `environment` takes the place of `rollout_func`.
 
-    With an environment, `args.use_vllm` means a vLLM server: `args.vllm_mode`, which is "colocate"
-    by default, is set to "server" before TRL would load a second engine.
-
-    Raises: `ConfigurationError` for an environment together with a rollout function, and for
-        `args.generation_kwargs` that its client cannot be asked for.
+    Raises: `ConfigurationError` for an environment together with a rollout function, for
+        `args.generation_kwargs` that its client cannot be asked for, and for an engine within the
+        trainer that sleeps or is spread over GPUs.
     """
 
     def __init__(
@@ -56,9 +62,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             kwargs["rollout_func"] = EnvironmentRollout(environment)
             if args is not None:
                 config_of(args)  # raises before a model is loaded
-            if args is not None and args.use_vllm and args.vllm_mode != "server":
-                log.warning("environment: vllm_mode is set to 'server' (was %r)", args.vllm_mode)
-                args.vllm_mode = "server"
+                check_vllm(args)
         super().__init__(model, reward_funcs, args, *more, **kwargs)
 
 
@@ -113,7 +117,8 @@ class EnvironmentRollout:
     def client(self, trainer: Any) -> Client:
         """The client of the engine that samples for `trainer`; from any thread.
 
-        Raises: `ConfigurationError` for vLLM within the trainer, `EngineLostError`.
+        Raises: `ConfigurationError` as `check_vllm`, and for an engine within the trainer that is
+            asked first from another thread; `EngineLostError`.
         """
         with self._making:
             self._client = self._client or self._make_client(trainer)
@@ -127,17 +132,52 @@ class EnvironmentRollout:
             model = trainer.accelerator.unwrap_model(trainer.model)
             self._sampler = TransformersSampler(model, trainer.processing_class, seed=args.seed)
             return SamplerClient(self._sampler, trainer.processing_class, BackgroundLoop("agent"))
-        if args.vllm_mode != "server":
-            raise ConfigurationError(
-                f"vllm_mode={args.vllm_mode!r}: no client reaches an engine within TRL's trainer; "
-                "start `vllm serve` and set vllm_mode='server' in GRPOConfig"
-            )
+        check_vllm(args)
+        if args.vllm_mode == "colocate":
+            sampler = _colocated_sampler(trainer)
+            return SamplerClient(sampler, trainer.processing_class, BackgroundLoop("agent"))
         return VLLMClient(
             args.vllm_server_base_url,
             args.vllm_server_host,
             args.vllm_server_port,
             bos_token=trainer.processing_class.bos_token,
         )
+
+
+def check_vllm(args: trl.GRPOConfig) -> None:
+    """Raises: `ConfigurationError` for an engine within the trainer that cannot be stepped here."""
+    if not args.use_vllm or args.vllm_mode != "colocate":
+        return
+    reasons = {
+        "vllm_enable_sleep_mode": (False, "the engine sleeps while a rollout function runs"),
+        "vllm_tensor_parallel_size": (1, "all ranks would have to step it alike"),
+    }
+    for name, (expected, reason) in reasons.items():
+        if (given := getattr(args, name)) != expected:
+            raise ConfigurationError(
+                f"{name}={given} with vllm_mode='colocate': {reason}; set it to {expected}, or "
+                "start `vllm serve` and set vllm_mode='server' in GRPOConfig"
+            )
+
+
+def _colocated_sampler(trainer: Any) -> VllmColocatedSampler:
+    """Raises: `ConfigurationError` on a GPU in another thread than the main one, since the engine
+    runs on the CUDA stream of the thread that opened it."""
+    on_gpu = torch.cuda.is_available()
+    if on_gpu and threading.current_thread() is not threading.main_thread():
+        raise ConfigurationError(
+            "vllm_mode='colocate' was asked for a completion in another thread first: call "
+            "generate_rollout_completions once in the rollout function's"
+        )
+    engine = trainer.vllm_generation.llm.llm_engine
+    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
+    rules = ReplyRules(
+        eos_token_ids(model, tokenizer),
+        vocabulary=model.config.get_text_config().vocab_size,
+        context=engine.model_config.max_model_len,
+    )
+    prepare = on_this_stream() if on_gpu else take_over_threads
+    return VllmColocatedSampler(engine, rules, prepare_thread=prepare)
 
 
 def config_of(args: trl.GRPOConfig, **overrides: Any) -> VLLMClientGenerationConfig:

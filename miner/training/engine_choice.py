@@ -20,7 +20,7 @@ from miner.inference.transformers.sampler import TransformersSampler
 from miner.inference.vllm.client import VllmServer
 from miner.inference.vllm.colocated_engine import ColocatedEngine
 from miner.inference.vllm.colocated_llm import ColocatedLLM, transformers_as_before
-from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
+from miner.inference.vllm.colocated_sampler import VllmColocatedSampler, on_this_stream
 from miner.inference.vllm.server_engine import ServerEngine, wait_until_healthy
 from miner.inference.vllm.server_sampler import VllmServerSampler
 from miner.inference.vllm.weight_sync import WeightSync
@@ -129,21 +129,6 @@ def _colocated_engine(
 
     sampler = VllmColocatedSampler(opened.llm.llm_engine, rules)
     return ColocatedEngine(opened, sampler, sleeps=False, reloading=reloading_on_cpu)
-
-
-def on_this_stream() -> Callable[[], None]:
-    """Return a function that moves another thread to the CUDA device and stream of the calling one.
-
-    vLLM copies its inputs on the stream of the thread that opened it; a thread begins with the
-    default stream, where its first step would not wait for them.
-    """
-    device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
-
-    def choose() -> None:
-        torch.cuda.set_device(device)
-        torch.cuda.set_stream(stream)
-
-    return choose
 
 
 def _vllm_for_cpus() -> bool:

@@ -9,14 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from datasets import Dataset
 from tokenizers.processors import TemplateProcessing
 from trl import GRPOConfig
 
 from miner.agents import (
     CodeAgentEnvironment,
     Environment,
-    GRPOTrainer,
     generate_rollout_completions,
     legacy_rollout,
 )
@@ -33,44 +31,8 @@ from miner.config.errors import ConfigurationError
 from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.completions import RolloutCompletions, prompt_ids
+from tests.agents.trainers import Recording, config, trainer
 from tests.builders import build_qwen3, build_tokenizer, logprobs_of
-
-PROMPTS = [{"prompt": "12 "}, {"prompt": "3 "}]
-
-
-def config(folder: Path, **options: Any) -> GRPOConfig:
-    return GRPOConfig(
-        output_dir=str(folder), per_device_train_batch_size=4, num_generations=2, max_steps=1,
-        max_completion_length=6, learning_rate=1e-2, use_cpu=True, report_to=[], save_strategy="no",
-        bf16=False, disable_tqdm=True, **options,
-    )  # fmt: skip
-
-
-def trainer(folder: Path, **options: Any) -> GRPOTrainer:
-    given = {
-        "model": build_qwen3(),
-        "reward_funcs": [lambda completions, **_: [float(len(text)) for text in completions]],
-        "args": config(folder),
-        "train_dataset": Dataset.from_list(PROMPTS * 4),
-        "processing_class": build_tokenizer(),
-    }
-    return GRPOTrainer(**{**given, **options})
-
-
-class Recording(Environment):
-    """The base environment, which keeps what it was asked and what it gave."""
-
-    def __init__(self) -> None:
-        self.prompts: list[str] = []
-        self.made: list[list[int]] = []
-
-    def generate(
-        self, vllm_client: Client, generation_config: VLLMClientGenerationConfig,
-        prompts: Sequence[str],
-    ) -> list[list[int]]:  # fmt: skip
-        made = super().generate(vllm_client, generation_config, prompts)
-        self.prompts, self.made, self.config = list(prompts), made, generation_config
-        return made
 
 
 def test_an_environments_completions_are_trained(tmp_path: Path) -> None:
@@ -178,21 +140,6 @@ def test_prompts_are_rendered_with_the_arguments_of_the_template() -> None:
     tokenizer.chat_template = "{{ messages[0].content }}{{ mark }}"
     there = SimpleNamespace(processing_class=tokenizer, chat_template_kwargs={"mark": "!"})
     assert prompt_texts([[{"role": "user", "content": "a"}], "b"], there) == ["a!", "b"]
-
-
-def test_with_an_environment_vllm_is_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TRL's default is an engine within the trainer, which an environment's client cannot reach."""
-    asked: list[str] = []
-
-    def begun(self: Any, model: Any, rewards: Any, args: Any, **_: Any) -> None:
-        asked.append(args.vllm_mode)
-
-    monkeypatch.setattr("trl.GRPOTrainer.__init__", begun)
-    trainer(tmp_path, environment=Environment(), args=config(tmp_path, use_vllm=True))
-    trainer(tmp_path, args=config(tmp_path, use_vllm=True))
-    assert asked == ["server", "colocate"]
 
 
 def test_a_prompt_begins_with_one_bos_token() -> None:
@@ -336,10 +283,3 @@ def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Pa
     assert plain["text"] == tokenizer.decode(ids, skip_special_tokens=True)
     with pytest.raises(ConfigurationError, match=r"^logprobs=5 .*would be ignored"):
         generate_rollout_completions(there, ["12 "], generation_overrides={"logprobs": 5})
-
-
-def test_an_engine_within_trls_trainer_cannot_be_asked(tmp_path: Path) -> None:
-    there = trainer(tmp_path)
-    there.args.use_vllm = True
-    with pytest.raises(ConfigurationError, match=r"vllm_mode='colocate'.*set vllm_mode='server'"):
-        generate_rollout_completions(there, ["12 "])

@@ -11,7 +11,14 @@ from safetensors.torch import load_file
 
 from miner.reporting.run_folder import RunFolder
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
-from tests.real_vllm.models import LONG_PROMPTS, PUSHES, assert_sampled_from, model, save_model
+from tests.real_vllm.models import (
+    LONG_PROMPTS,
+    PUSHES,
+    TOLERANCE,
+    assert_sampled_from,
+    model,
+    save_model,
+)
 from tests.rollout.sampling import PROMPTS
 
 needs_real_vllm()
@@ -73,6 +80,14 @@ def test_pushes_leave_the_frozen_base_as_it_was_in_the_trainers_dtype(
     for prompt, sample in zip(PROMPTS, said["samples"], strict=True):
         assert sample["weight_version"] == PUSHES
         assert_sampled_from(merged, prompt, sample["token_ids"], sample["logprobs"])
+
+
+def test_trls_own_engine_samples_from_the_weights_that_trl_sent(tmp_path: Path) -> None:
+    done = with_vllm("-m", "tests.real_vllm.trl_program", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert [each["context"] for each in said] == [512] * 12
+    assert max(each["off"] for each in said) < TOLERANCE
 
 
 def test_training_by_two_ranks_runs_from_its_first_to_its_last_step(tmp_path: Path) -> None:

@@ -50,6 +50,21 @@ def take_over_threads() -> None:
     torch.get_num_threads()
 
 
+def on_this_stream() -> Callable[[], None]:
+    """Return a function that moves another thread to the CUDA device and stream of the calling one.
+
+    vLLM copies its inputs on the stream of the thread that opened it; a thread begins with the
+    default stream, where its first step would not wait for them.
+    """
+    device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
+
+    def choose() -> None:
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(stream)
+
+    return choose
+
+
 @dataclass(eq=False)
 class _Request:
     """One request in flight: its prompt, the version of the weights, and the waiter's loop."""
