@@ -19,8 +19,10 @@ PEAK_TFLOPS = {"T4": 65, "A100": 312, "A6000": 155, "RTX4090": 165, "L40S": 362,
 HOPPER_TFLOPS = 989  # H100, H200, and all that are not listed
 WITHOUT_NVLINK = ("T4", "A6000", "RTX4090", "L40S")
 TRAINING_SHARE = 0.3  # of the peak, forward and backward of a few thousand tokens a pass
-SHARED_TOKENS = 500  # that the rows of duels begin with, and each pass computes: 10 to 13% more in
-WIDE_PASS = 32768  # passes of 4,096 than in this one, 2 to 3% in 8,192 (two recorded steps)
+# The rows of a step of duels begin alike, which each pass computes again: 11% more tokens by this
+# in passes of 4,096 than in wide ones, 5% in 8,192 (two recorded steps: 9 and 15, 2 and 3).
+SHARED_TOKENS = 500
+WIDE_PASS = 32768
 LEARNED_A_SECOND = 5.4e4  # tokens of trees on a GPU at most, all around them included: measured
 BANDWIDTH = 2.0e12  # bytes a second of an 80 GB GPU, of which decoding reaches
 BANDWIDTH_SHARE = 0.5

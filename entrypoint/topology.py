@@ -337,7 +337,8 @@ def _reasons(best: _Fitting) -> Iterator[Choice]:
     yield Choice(_passes(plan.pass_tokens), "largest that fits, of what is wanted and its halves")
     if plan.checkpointing:
         more = "a half" if candidate.tuning == "lora" else "a third"
-        why = f"activations are recomputed, {more} more work: a pass that fits without costs more"
+        why = f"activations are recomputed, {more} more work: without, no pass fits, or a small one"
+        why += " that costs more"
         yield Choice("gradient checkpointing", why)
     yield Choice(
         f"{plan.live_episodes} live episodes per engine", "KV cache and places to play allow them"

@@ -69,6 +69,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *("dtype", "data_parallel_size", "max_model_len", "max_num_seqs"),
         *("gpu_memory_utilization", "weight_transfer_config", "worker_extension_cls"),
         *("logprobs_mode", "max_logprobs", "model", "seed", "enable_sleep_mode"),
+        "language_model_only",
         *("distributed_executor_backend", "max_num_batched_tokens"),
     ),
 }

@@ -135,6 +135,9 @@ class VLLMClient:
             special = not begins_with(self._bos_token, prompt)
             options = {**options, "add_special_tokens": special}
         asked = prompt if isinstance(prompt, str) else list(prompt)
+        if not isinstance(prompt, str):  # a server refuses more than there is room for
+            room = max(1, self.context - len(prompt))
+            options = {**options, "max_tokens": min(options["max_tokens"], room)}
         choices = await self._server.complete(asked, options)
         return [_completion(choice) for choice in choices]
 

@@ -145,9 +145,17 @@ class EnvironmentRollout:
 
 
 def check_vllm(args: trl.GRPOConfig) -> None:
-    """Raises: `ConfigurationError` for an engine within the trainer that cannot be stepped here."""
+    """Raises: `ConfigurationError` for an engine within the trainer that cannot be stepped here, or
+    beside a server that is named."""
     if not args.use_vllm or args.vllm_mode != "colocate":
         return
+    fields = trl.GRPOConfig.__dataclass_fields__
+    for name in ("vllm_server_base_url", "vllm_server_host", "vllm_server_port"):
+        if (given := getattr(args, name)) != fields[name].default:
+            raise ConfigurationError(
+                f"{name}={given!r} names a server, but vllm_mode='colocate', TRL's default, opens "
+                "an engine within the trainer: set vllm_mode='server' in GRPOConfig"
+            )
     reasons = {
         "vllm_enable_sleep_mode": (False, "the engine sleeps while a rollout function runs"),
         "vllm_tensor_parallel_size": (1, "all ranks would have to step it alike"),

@@ -124,6 +124,11 @@ def sample_all(
     """
 
     async def gathered() -> list[Sample]:
-        return await asyncio.gather(*(sampler.sample(ids, params) for ids in prompts))
+        try:
+            async with asyncio.TaskGroup() as group:  # one that fails ends the others' requests
+                asked = [group.create_task(sampler.sample(ids, params)) for ids in prompts]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [each.result() for each in asked]
 
     return loop.run(gathered())

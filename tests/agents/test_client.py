@@ -128,6 +128,9 @@ def test_the_servers_context_is_known(server: Server, card: dict[str, Any], cont
     server.card = card
     client = VLLMClient(server.url)
     assert client.context == context
+    client.generate([[1] * 70, "text"], max_tokens=16)
+    asked = {len(each["prompt"]): each["max_tokens"] for each in server.asked}
+    assert asked == {70: min(16, context - 70), 4: 16}  # a server refuses more than has room
     client.close()
 
 

@@ -85,7 +85,13 @@ def test_trls_helper_asks_an_engine_within_its_trainer(
 
 
 @pytest.mark.parametrize(
-    "option", [{"vllm_enable_sleep_mode": True}, {"vllm_tensor_parallel_size": 2}]
+    "option",
+    [
+        {"vllm_enable_sleep_mode": True},
+        {"vllm_tensor_parallel_size": 2},
+        {"vllm_server_port": 8100},
+        {"vllm_server_base_url": "http://gpu:8000"},
+    ],
 )
 def test_an_engine_that_cannot_be_stepped_here_is_refused_before_a_model_is_loaded(
     tmp_path: Path, option: dict[str, Any]

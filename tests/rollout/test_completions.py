@@ -1,5 +1,6 @@
 """Completions for rollout functions of others, on each engine, and the documented example."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -8,10 +9,34 @@ import torch
 
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
-from miner.inference.sampler import SamplingParams
-from miner.rollout.completions import RolloutCompletions
+from miner.inference.sampler import SamplerError, SamplingParams
+from miner.rollout.completions import RolloutCompletions, sample_all
 from tests.builders import build_qwen3, build_tokenizer, logprobs_of
 from tests.rollout.engines import ENGINES, sampler_on
+
+
+class OneFails:
+    """Fails at one prompt; the others' samples never come."""
+
+    def __init__(self):
+        self.ended = []
+
+    async def sample(self, prompt_ids, params):
+        if prompt_ids == (1,):
+            raise SamplerError("no room")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.append(prompt_ids)
+
+
+def test_a_prompt_that_fails_ends_the_requests_of_the_others():
+    """What a trainer does next is to change the weights under them."""
+    sampler = OneFails()
+    with BackgroundLoop() as loop, pytest.raises(SamplerError, match="no room"):
+        sample_all(sampler, loop, [(0,), (1,), (2,)], SamplingParams(6))
+    assert sorted(sampler.ended) == [(0,), (2,)]
+
 
 CHAT = [{"role": "user", "content": "Which number comes next?"}]
 

@@ -1,7 +1,8 @@
 """Custom problems of an agent: a class with `question` and `grade`.
 
-Invariant: a score is a number in [0, 1]; anything else, and any error of the class, is a
-`ProtocolError`, so that no reward is made up, and replies that make it raise gain nothing.
+Invariant: a score is a number in [0, 1]; anything else, and any error of `grade`, is a
+`ProtocolError`, so that no reward is made up, and replies that make it raise gain nothing. An error
+of `question`, and an `InfrastructureError` of either, is an `InfrastructureError`.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.code_agent.problems import Problem, Problems
-from miner.environments.errors import EnvironmentFault, ProtocolError
+from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.own.check import NONSENSE, TASKS
 from miner.environments.own.entry import load_class, number_of, with_place
 from miner.environments.seeded_tasks import SeededTasks
@@ -49,30 +50,39 @@ class OwnProblems(SeededTasks):
         self._own = kind()
 
     def problem(self, task_id: int) -> Problem:
-        """Raises: `ProtocolError`, and so does its `grade`."""
-        text = self._called(self._own.question, task_id)
+        """Raises: `InfrastructureError`; its `grade` a `ProtocolError`."""
+        kind = InfrastructureError
+        text = self._called(kind, self._own.question, task_id)
         if not isinstance(text, str) or not text:
-            raise self._fault(f"question({task_id}) returned {text!r}: expected a text to answer")
+            what = f"question({task_id}) returned {text!r}: expected a text to answer"
+            raise self._fault(kind, what)
         return Problem(text, lambda reply: self._grade(task_id, reply))
 
     def _grade(self, number: int, reply: str) -> float:
-        score = self._called(self._own.grade, number, reply)
+        score = self._called(ProtocolError, self._own.grade, number, reply)
         share = number_of(score)
         if share is None or not 0 <= share <= 1:
             raise self._fault(
-                f"grade({number}, {reply[:80]!r}) returned {score!r}: expected a number from 0 to 1"
+                ProtocolError,
+                f"grade({number}, {reply[:80]!r}) returned {score!r}: expected a number from 0 to "
+                "1",
             )
         return share
 
-    def _called(self, method: Callable[..., Any], *given: object) -> Any:
+    def _called(
+        self, kind: type[EnvironmentFault], method: Callable[..., Any], *given: object
+    ) -> Any:
         try:
             return method(*given)
+        except EnvironmentFault:
+            raise
         except (Exception, SystemExit) as error:
             shown = ", ".join(repr(each)[:80] for each in given)
-            raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
+            what = f"{method.__name__}({shown}) raised {with_place(error)}"
+            raise self._fault(kind, what) from error
 
-    def _fault(self, what: str) -> ProtocolError:
-        return ProtocolError(f"{self.name}: {what}", server=self.name)
+    def _fault(self, kind: type[EnvironmentFault], what: str) -> EnvironmentFault:
+        return kind(f"{self.name}: {what}", server=self.name)
 
 
 def check_problems(problems: Problems) -> None:

@@ -1,8 +1,9 @@
 """Episodes of a custom class, behind the protocol that all environments share.
 
 Invariants:
-* a score leaves as a number in [0, 1]; anything else, and any error of the class, is a
-  `ProtocolError`, so that no reward is made up, and replies that make it raise gain nothing;
+* a score leaves as a number in [0, 1]; anything else, and any error of the class once it was given
+  a reply, is a `ProtocolError`, so that no reward is made up, and replies that make it raise gain
+  nothing; an `InfrastructureError` that the class raises stays one;
 * an episode has `max_turns` replies at most, and each method `seconds`; one that its replies, and
   the answers to them, make too long scores 0.
 """
@@ -125,6 +126,8 @@ class OwnEnvironment:
             shown = ", ".join(repr(each)[:80] for each in given)
             raise self._fault(f"{method.__name__}({shown}) raised {with_place(error)}") from error
 
-    def _fault(self, what: str) -> ProtocolError:
+    def _fault(self, what: str) -> EnvironmentFault:
+        """Before the first reply no policy has caused it."""
         self._open = False
-        return ProtocolError(f"{self._kind.__name__}: {what}", server=self.server)
+        kind = ProtocolError if len(self._played) > 1 else InfrastructureError
+        return kind(f"{self._kind.__name__}: {what}", server=self.server)

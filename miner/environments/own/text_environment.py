@@ -36,8 +36,9 @@ class TextEnvironment:
     """One episode at a time: `reset`, then `step` for each reply. An object plays many in turn.
 
     Both may be coroutines; plain functions run between the replies of all other episodes, so one
-    that waits for something should be a coroutine. What they raise twice loses the episode, which
-    is no reward in training and scores 0 in an evaluation.
+    that waits for something should be a coroutine. What `step` and `score` raise twice loses the
+    episode, which is no reward in training and scores 0 in an evaluation; raise
+    `miner.environments.InfrastructureError` where a service of yours is away: it counts nowhere.
 
     Attributes:
         max_turns: replies of an episode at most; after so many `score` decides.

@@ -61,7 +61,7 @@ class Worker:
         if len(self._left) >= MOST_STUCK:
             times = f"{len(self._left)} times"
             raise OverdueError(f"{self._cause}, {times}: nothing is called until one returns")
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = _Thread(self._seconds / 10)
         thread = self._thread
         asked = self._run(thread, method, given, played)
@@ -72,7 +72,7 @@ class Worker:
                 if thread.silence() >= longest:
                     raise self._blocked(thread)
             if future.cancelled():  # with the thread, which another call had blocked
-                raise OverdueError(self._cause)
+                raise OverdueError(self._cause or f"the thread of {self._kind.__name__} has ended")
             return future.result()
         finally:
             future.cancel()

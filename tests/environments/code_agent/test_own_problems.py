@@ -8,7 +8,7 @@ from miner.channels.code_agent import CodeAgentChannel
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments import ProtocolError
+from miner.environments import InfrastructureError, ProtocolError
 from miner.environments.code_agent.own import OwnProblems, check_problems
 from miner.executors import Execution
 from tests.environments.code_agent.test_code_agent import ScriptedExecutor
@@ -163,3 +163,16 @@ async def test_questions_are_texts_and_functions_of_their_number(
     with pytest.raises(ConfigurationError, match=message):
         await made.check(source)
     await source.close()
+    if "random" not in question:  # no reply has caused it
+        with pytest.raises(InfrastructureError, match=message):
+            OwnProblems(written(tmp_path, text)).problem(3)
+
+
+def test_an_own_fault_of_infrastructure_stays_one(tmp_path: Path) -> None:
+    text = WHOLE.replace(
+        "return float(reply.strip() == str(2 * number))",
+        "from miner.environments import InfrastructureError\n"
+        '        raise InfrastructureError("the judge is away", server="judge")',
+    )
+    with pytest.raises(InfrastructureError, match="the judge is away"):
+        OwnProblems(written(tmp_path, text)).problem(3).grade("")

@@ -135,6 +135,30 @@ async def test_a_thread_that_was_idle_for_long_is_not_taken_for_a_blocked_one() 
     assert (await environment.step("3")).done
 
 
+class Leaving(Adding):
+    """Begins something in the background that ends its thread."""
+
+    async def step(self, reply: str) -> Step:  # type: ignore[override]
+        async def leave() -> None:
+            raise SystemExit
+
+        if reply == "leave":
+            self.kept = asyncio.ensure_future(leave())
+        return Adding.step(self, reply)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_has_ended_is_replaced() -> None:
+    source, before = OwnSource(Leaving), set(threading.enumerate())
+    leaving, other = source.open(), source.open()
+    await leaving.reset(task(Leaving))
+    [thread] = set(threading.enumerate()) - before
+    await leaving.step("leave")
+    await asyncio.to_thread(thread.join, 60)
+    await other.reset(task(Leaving))
+    assert (await other.step("3")).done
+
+
 async def test_a_coroutine_that_never_returns_blocks_no_other() -> None:
     source = OwnSource(Sleeping)
     environments = [source.open() for _ in range(MOST_STUCK + 1)]

@@ -12,7 +12,7 @@ import pytest
 
 from examples.guess import Guess
 from miner.config.errors import ConfigurationError
-from miner.environments import Environment, EpisodeTask, ProtocolError
+from miner.environments import Environment, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
 from miner.environments.own.source import OwnSource
@@ -228,6 +228,27 @@ async def test_replies_that_make_the_class_raise_gain_nothing(
     [record] = played.episodes
     assert (record.score, record.failure) == (score, failure)
     assert ("step('') raised KeyError" in record.message) == (failure is not None)
+
+
+class Away(Adding):
+    """Of a service that is away, for some seeds and replies."""
+
+    def reset(self, seed: int) -> str:
+        if seed == 3:
+            raise ConnectionError("refused")
+        return super().reset(seed)
+
+    def step(self, reply: str) -> Step:
+        raise InfrastructureError("the judge is away", server="judge")
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+async def test_what_no_reply_has_caused_counts_nowhere(seed: int) -> None:
+    rules, tasks = Rules(retry=AT_ONCE), [task(Away, seed)]
+    result = await evaluate(ScriptedPolicy(["1"]), OwnSource(Away), tasks, rules)
+    [record] = result.episodes
+    assert (record.score, record.failure) == (None, "infrastructure")
+    assert ("ConnectionError" in record.message) == (seed == 3)
 
 
 async def played(
