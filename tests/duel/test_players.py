@@ -20,6 +20,7 @@ from miner.duel.players.search import equilibrium, search
 from miner.duel.table import Table
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
+from miner.environments.games.opponents import MctsOpponent
 from miner.games import GAMES
 from tests.duel.golden import stuck_game
 
@@ -143,6 +144,7 @@ def test_a_search_survives_the_position_that_has_no_way_on(
     assert 55 in legal  # the knock after which nobody can move
     request = Request(table, 0, Notes(WordCounter()), own_wording(), legal=legal)
     assert search(500)(request) in legal
+    assert MctsOpponent(table.loaded, 7, 500, 10).act(table.state, 0) in legal  # on servers
 
 
 def test_specifications_name_players() -> None:

@@ -10,18 +10,17 @@ from functools import cache
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyspiel
-from open_spiel.python.algorithms import mcts
+from numpy.random import RandomState
 
 from miner.beside import check_wanted
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
 from miner.games import Game
+from miner.games.careful_search import can_get_stuck, careful_search
 
 UCT_C = 2.0
 CFR_ITERATIONS = 200
-CAREFUL_SIMULATIONS = 10
 
 _MEMORY_MB = 64
 
@@ -35,8 +34,8 @@ def search(simulations: int) -> Choice:
         if len(legal) == 1:
             return legal[0]
         seed = Random(f"{table.seed} {request.player} {table.state.history()}").getrandbits(31)
-        if _can_get_stuck(table.loaded):
-            return _careful_search(table.loaded, table.state, simulations, seed)
+        if can_get_stuck(table.loaded):
+            return careful_search(table.loaded, table.state, UCT_C, simulations, RandomState(seed))
         evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
         bot = pyspiel.MCTSBot(
             table.loaded, evaluator, UCT_C, simulations, _MEMORY_MB, False, seed, False
@@ -67,54 +66,3 @@ def _average_policy(game: Game, iterations: int) -> Any:
         check_wanted()
         solver.evaluate_and_update_policy()
     return solver.tabular_average_policy()
-
-
-def _can_get_stuck(game: pyspiel.Game) -> bool:
-    """Gin rummy with hands of eight has positions without a legal action, which end the process
-    when OpenSpiel's own search comes upon one."""
-    return bool(game.get_parameters().get("hand_size") == 8)
-
-
-def _careful_search(game: pyspiel.Game, state: pyspiel.State, simulations: int, seed: int) -> int:
-    """The same search in Python, where a position without a legal action is a draw; it is slow,
-    and so has at most `CAREFUL_SIMULATIONS`."""
-    rng = np.random.RandomState(seed)
-    evaluator = _Rollouts(rng)
-    simulations = min(simulations, CAREFUL_SIMULATIONS)
-    bot = mcts.MCTSBot(game, UCT_C, simulations, evaluator, solve=False, random_state=rng)
-    return int(bot.step(_EndsWhenStuck(state)))
-
-
-class _Rollouts(mcts.RandomRolloutEvaluator):
-    """One random rollout a leaf, for as long as the move is wanted."""
-
-    def __init__(self, rng: np.random.RandomState) -> None:
-        super().__init__(1, rng)
-
-    def evaluate(self, state: Any) -> Any:
-        check_wanted()
-        return super().evaluate(state)
-
-
-class _EndsWhenStuck:
-    """A state that is also over, as a draw, where no move is legal."""
-
-    def __init__(self, state: pyspiel.State) -> None:
-        self._state = state
-        self._stuck = not state.is_terminal() and not state.legal_actions()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._state, name)
-
-    def clone(self) -> _EndsWhenStuck:
-        return _EndsWhenStuck(self._state.clone())
-
-    def apply_action(self, action: int) -> None:
-        self._state.apply_action(action)
-        self._stuck = not self._state.is_terminal() and not self._state.legal_actions()
-
-    def is_terminal(self) -> bool:
-        return self._stuck or self._state.is_terminal()
-
-    def returns(self) -> list[float]:
-        return [0.0, 0.0] if self._stuck else self._state.returns()

@@ -12,12 +12,15 @@ from typing import Literal, Protocol
 
 import numpy as np
 import pyspiel
+from numpy.random import RandomState
 
 from miner.config.errors import ConfigurationError
 from miner.games import Game
+from miner.games.careful_search import CAREFUL_SIMULATIONS, can_get_stuck, careful_search
 
 Stream = Literal["train", "evaluate"]
 OPPONENTS = ("random", "mcts")
+UCT_C = 1.414
 
 
 class Opponent(Protocol):
@@ -41,16 +44,22 @@ class RandomOpponent:
 
 
 class MctsOpponent:
-    """OpenSpiel's Monte Carlo tree search with uniformly random rollouts."""
+    """OpenSpiel's Monte Carlo tree search with uniformly random rollouts; a smaller one in games in
+    which that may end the process, as it does servers'."""
 
     def __init__(self, game: pyspiel.Game, seed: int, simulations: int, rollouts: int) -> None:
         evaluator = pyspiel.RandomRolloutEvaluator(n_rollouts=rollouts, seed=seed % 2**31)
         self._bot = pyspiel.MCTSBot(
-            game, evaluator, 1.414, simulations, 64, False, (seed + 1) % 2**31, False
+            game, evaluator, UCT_C, simulations, 64, False, (seed + 1) % 2**31, False
         )
+        self._careful = can_get_stuck(game)
+        self._rng = RandomState(seed % 2**31)
 
     def act(self, state: pyspiel.State, player: int) -> int:
         """The action that the search visited most."""
+        if self._careful:
+            most = CAREFUL_SIMULATIONS
+            return careful_search(state.get_game(), state, UCT_C, most, self._rng)
         return self._bot.step(state)
 
 
