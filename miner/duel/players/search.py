@@ -11,18 +11,15 @@ from random import Random
 from typing import Any
 
 import pyspiel
-from numpy.random import RandomState
 
 from miner.beside import check_wanted
 from miner.duel.players.rules import Choice
 from miner.duel.turn import Request
 from miner.games import Game
-from miner.games.careful_search import can_get_stuck, careful_search
+from miner.games.search import search_bot
 
 UCT_C = 2.0
 CFR_ITERATIONS = 200
-
-_MEMORY_MB = 64
 
 
 def search(simulations: int) -> Choice:
@@ -34,12 +31,7 @@ def search(simulations: int) -> Choice:
         if len(legal) == 1:
             return legal[0]
         seed = Random(f"{table.seed} {request.player} {table.state.history()}").getrandbits(31)
-        if can_get_stuck(table.loaded):
-            return careful_search(table.loaded, table.state, UCT_C, simulations, RandomState(seed))
-        evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
-        bot = pyspiel.MCTSBot(
-            table.loaded, evaluator, UCT_C, simulations, _MEMORY_MB, False, seed, False
-        )
+        bot = search_bot(table.loaded, UCT_C, simulations, (seed, seed))
         return int(bot.step(table.state))
 
     return choose

@@ -12,15 +12,13 @@ from typing import Literal, Protocol
 
 import numpy as np
 import pyspiel
-from numpy.random import RandomState
 
 from miner.config.errors import ConfigurationError
 from miner.games import Game
-from miner.games.careful_search import CAREFUL_SIMULATIONS, can_get_stuck, careful_search
+from miner.games.search import search_bot
 
 Stream = Literal["train", "evaluate"]
 OPPONENTS = ("random", "mcts")
-UCT_C = 1.414
 
 
 class Opponent(Protocol):
@@ -48,19 +46,12 @@ class MctsOpponent:
     which that may end the process, as it does servers'."""
 
     def __init__(self, game: pyspiel.Game, seed: int, simulations: int, rollouts: int) -> None:
-        evaluator = pyspiel.RandomRolloutEvaluator(n_rollouts=rollouts, seed=seed % 2**31)
-        self._bot = pyspiel.MCTSBot(
-            game, evaluator, UCT_C, simulations, 64, False, (seed + 1) % 2**31, False
-        )
-        self._careful = can_get_stuck(game)
-        self._rng = RandomState(seed % 2**31)
+        seeds = seed % 2**31, (seed + 1) % 2**31
+        self._bot = search_bot(game, 1.414, simulations, seeds, rollouts)
 
     def act(self, state: pyspiel.State, player: int) -> int:
         """The action that the search visited most."""
-        if self._careful:
-            most = CAREFUL_SIMULATIONS
-            return careful_search(state.get_game(), state, UCT_C, most, self._rng)
-        return self._bot.step(state)
+        return int(self._bot.step(state))
 
 
 class ChanceStream:

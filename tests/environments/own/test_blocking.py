@@ -15,7 +15,7 @@ from miner.environments.own.source import OwnSource
 from miner.environments.own.worker import MOST_STUCK
 from miner.rollout.groups import Group, LostEpisode
 from miner.rollout.scheduler import RetryParams, Scheduler
-from tests.environments.own.test_own import Adding, checked, played, task
+from tests.environments.own.test_own import Adding, checked, played, task, two_begun
 
 BAD = 3
 """A seed whose `reset` does not return."""
@@ -58,10 +58,7 @@ def blocked() -> Iterator[type[Blocked]]:
 async def test_a_method_that_never_returns_loses_its_episode_and_is_named(
     blocked: type[Blocked],
 ) -> None:
-    source = OwnSource(blocked)
-    stuck, other = source.open(), source.open()
-    for environment in (stuck, other):
-        await environment.reset(task(blocked))
+    stuck, other = await two_begun(blocked)
     with pytest.raises(InfrastructureError, match=rf"{STEP} \(the limit is Blocked.seconds\)"):
         await stuck.step("block")
     assert (await other.step("3")).done  # on another thread

@@ -15,7 +15,7 @@ from miner.config.errors import ConfigurationError
 from miner.environments import Environment, EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.own import Step, TextEnvironment
 from miner.environments.own.check import check_environment
-from miner.environments.own.source import OwnSource
+from miner.environments.own.source import OwnEnvironment, OwnSource
 from miner.environments.playing import TextConversation, play
 from miner.environments.seeded_tasks import SeededTasks
 from miner.evaluation.runner import Rules, evaluate
@@ -46,6 +46,15 @@ class Adding(TextEnvironment):
 
 def task(kind: type[TextEnvironment], seed: int = 1) -> EpisodeTask:
     return EpisodeTask(kind.__name__, seed, seed, "none")
+
+
+async def two_begun(kind: type[TextEnvironment]) -> tuple[OwnEnvironment, OwnEnvironment]:
+    """Two episodes of a source, at their first replies."""
+    source = OwnSource(kind)
+    pair = source.open(), source.open()
+    for environment in pair:
+        await environment.reset(task(kind))
+    return pair
 
 
 async def checked(kind: type[TextEnvironment]):
@@ -311,10 +320,7 @@ async def test_a_class_that_ends_itself_loses_its_episode_alone(
     kind: type[Adding], reply: str, named: str
 ) -> None:
     """Not the thread on which all others wait, nor the run."""
-    source = OwnSource(kind)
-    ending, other = source.open(), source.open()
-    for environment in (ending, other):
-        await environment.reset(task(kind))
+    ending, other = await two_begun(kind)
     with pytest.raises(ProtocolError, match=rf"step\('{reply}'\) raised .*{named}"):
         await ending.step(reply)
     await other.reset(task(kind))  # on the same thread

@@ -1,4 +1,4 @@
-"""Monte Carlo tree search where OpenSpiel's own would end the process."""
+"""Monte Carlo tree search with random rollouts, where OpenSpiel's would end the process too."""
 
 from __future__ import annotations
 
@@ -12,21 +12,41 @@ from miner.beside import check_wanted
 
 CAREFUL_SIMULATIONS = 10
 
+_MEMORY_MB = 64
 
-def can_get_stuck(game: pyspiel.Game) -> bool:
+
+def search_bot(
+    game: pyspiel.Game, uct_c: float, simulations: int, seeds: tuple[int, int], rollouts: int = 1
+) -> Any:
+    """A bot whose `step` searches a state of `game` for the action that it visits most.
+
+    Args:
+        seeds: of the rollouts, and of the search.
+        rollouts: of a leaf.
+    """
+    if _can_get_stuck(game):
+        return _CarefulBot(game, uct_c, simulations, seeds[0])
+    evaluator = pyspiel.RandomRolloutEvaluator(rollouts, seeds[0])
+    return pyspiel.MCTSBot(game, evaluator, uct_c, simulations, _MEMORY_MB, False, seeds[1], False)
+
+
+def _can_get_stuck(game: pyspiel.Game) -> bool:
     """Gin rummy with hands of eight has positions without a legal action, which end the process
     when OpenSpiel's own search comes upon one."""
     return bool(game.get_parameters().get("hand_size") == 8)
 
 
-def careful_search(
-    game: pyspiel.Game, state: pyspiel.State, uct_c: float, simulations: int, rng: RandomState
-) -> int:
-    """The action of the same search in Python, where a position without a legal action is a draw;
-    it is slow, and so has at most `CAREFUL_SIMULATIONS`, of one random rollout a leaf."""
-    simulations = min(simulations, CAREFUL_SIMULATIONS)
-    bot = mcts.MCTSBot(game, uct_c, simulations, _Rollouts(rng), solve=False, random_state=rng)
-    return int(bot.step(_EndsWhenStuck(state)))
+class _CarefulBot:
+    """The same search in Python, where a position without a legal action is a draw; it is slow, and
+    so has at most `CAREFUL_SIMULATIONS`, of one random rollout a leaf."""
+
+    def __init__(self, game: pyspiel.Game, uct_c: float, simulations: int, seed: int) -> None:
+        rng = RandomState(seed)
+        most = min(simulations, CAREFUL_SIMULATIONS)
+        self._bot = mcts.MCTSBot(game, uct_c, most, _Rollouts(rng), solve=False, random_state=rng)
+
+    def step(self, state: pyspiel.State) -> int:
+        return int(self._bot.step(_EndsWhenStuck(state)))
 
 
 class _Rollouts(mcts.RandomRolloutEvaluator):
