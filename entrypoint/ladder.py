@@ -56,8 +56,8 @@ def _half_a_pass(settings: Settings) -> Settings:
 
 
 def _half_of_turns(settings: Settings) -> Settings:
-    """Where a row is one turn of a duel and still fits: it computes some 10% more tokens, where
-    to recompute activations is a third or half more work."""
+    """Half a pass, if rows are turns of duels and the longest still fits: some 10% more tokens,
+    while recomputed activations are a third or half more work."""
     tokens = settings.optimizer.micro_batch_tokens or 0
     recomputed = settings.model.gradient_checkpointing
     duels = FACTS[settings.environment.channel].duels and not settings.demonstrations.datasets

@@ -168,7 +168,7 @@ def trainer_states(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
 
 
 def kept_by_zero_3(load: TrainerLoad) -> tuple[tuple[str, int], ...]:
-    """What its optimizer has allocated for gradients, and keeps when they are not needed."""
+    """Buffers of gradients that DeepSpeed's optimizer keeps when they are not needed."""
     if load.zero_stage != 3:
         return ()
     alone = load.tuning == "lora"

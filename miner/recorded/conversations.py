@@ -135,7 +135,7 @@ def read_conversations(folders: tuple[Path, ...], games: tuple[str, ...] = ()) -
 def _conversations(
     record: Any, folder: str, games: Sequence[str]
 ) -> tuple[str, list[Conversation]]:
-    """What a task is known by, and a record's conversations. Raises: `_OtherForm`."""
+    """Key of a record's task, and its conversations. Raises: `_OtherForm`."""
     if not isinstance(record, Mapping):
         raise _OtherForm("no JSON object")
     named = {str(record.get(key)) for key in ("env", "game")} & {*GAMES}

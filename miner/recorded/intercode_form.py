@@ -52,8 +52,8 @@ class InterCodeWords:
 
 
 def turns(record: Mapping[str, Any]) -> list[tuple[str, ToolCall]]:
-    """What the user says in a record's first turn, and in the second where what it shows is known,
-    and the call that is to be made.
+    """The user's message and the call to make in a record's first turn, and in the second if the
+    output that it shows is known.
 
     Raises: `ValueError` naming what the record lacks.
     """

@@ -100,7 +100,7 @@ def test_a_tensor_of_another_shape_is_refused(
 def test_a_tensor_without_a_counterpart_is_published_with_a_warning(
     model: Path, trained: Qwen3ForCausalLM, destination: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is learned for hours is not lost to a name that servers may well know."""
+    """Hours of learning are not lost to a name that servers may well know."""
     change_weights(model, _rename)
     write_trained_model(model, trained, weights_on_cpu(trained), destination)
     assert "'model.norm.weight' has no counterpart" in caplog.text

@@ -37,7 +37,7 @@ def _build_tool_messages(query, history, turn):
     )
     return INTERCODE_TOOL_SYSTEM_PROMPT, user_prompt
 '''
-"""What is read of the tournament's evaluator of InterCode, with other sentences."""
+"""Parts of the tournament's evaluator of InterCode that are read, with other sentences."""
 
 
 def block(command: str) -> str:

@@ -31,7 +31,7 @@ class OneFails:
 
 
 def test_a_prompt_that_fails_ends_the_requests_of_the_others():
-    """What a trainer does next is to change the weights under them."""
+    """A trainer changes the weights under them next."""
     sampler = OneFails()
     with BackgroundLoop() as loop, pytest.raises(SamplerError, match="no room"):
         sample_all(sampler, loop, [(0,), (1,), (2,)], SamplingParams(6))

@@ -44,7 +44,7 @@ RENDERER = ChatRenderer(build_tokenizer())
 GAMES_PLAYED = '["leduc_poker", "goofspiel"]'
 
 
-def _settings(*overrides: str) -> Settings:
+def settings_with(*overrides: str) -> Settings:
     return Settings.load(
         None,
         [
@@ -70,25 +70,6 @@ def _no_other_tests_teachers() -> None:
 
 class GamePlayed(Exception):
     """Own games were asked for."""
-
-
-def test_all_rows_of_the_games_that_are_learned_are_taught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is learned beside games is judged by games: no conversation is held out."""
-    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-    for number in range(10):
-        asked = [{**chat[0], "content": f"{number}?"}, chat[1]]
-        lines = [{"env": game, "messages": asked} for game in ("leduc_poker", "othello")]
-        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    monkeypatch.setattr(demonstrations, "WarmStart", lambda *given: given)
-    source = object.__new__(DuelSource)
-    source.family = "qwen25"
-    wanted = _settings(f'demonstrations.datasets=["{tmp_path}"]', "rollout.max_episode_tokens=4096")
-    _, _, _, _, data, _ = warm_start(wanted, Ranks(), RENDERER, source)  # type: ignore[misc]
-    found = data.conversations
-    assert (len(found.every), found.trained) == (10, list(range(10)))
-    assert found.left_out == {"a game that is not learned": 10}
 
 
 def _warm_start(settings: Settings, step: int = 0) -> WarmStart:
@@ -117,7 +98,7 @@ def _at(step: int, *, takes_trees: bool = True) -> Any:
 
 
 def test_a_step_has_its_decisions_each_with_shares_of_its_replies_and_none_sampled() -> None:
-    rows = _warm_start(_settings()).rows(3)
+    rows = _warm_start(settings_with()).rows(3)
     weights: dict[tuple[int, ...], list[float]] = {}
     for row in rows:
         weights.setdefault(row.prompt_ids, []).append(row.weight or 0.0)
@@ -140,7 +121,7 @@ def test_a_step_does_not_wait_for_its_prompts_to_be_encoded(monkeypatch: Any) ->
             return original(self, *given)
 
         monkeypatch.setattr(ChatRenderer, name, spied)
-    warm = _warm_start(_settings())
+    warm = _warm_start(settings_with())
     made_here = len(asked)  # the copy's own checks
     assert warm.rows(0)
     assert warm.rows(1)
@@ -149,25 +130,25 @@ def test_a_step_does_not_wait_for_its_prompts_to_be_encoded(monkeypatch: Any) ->
 
 
 def test_a_model_without_trees_learns_one_reply_of_each_decision() -> None:
-    whole, single = (_warm_start(_settings()).rows(3, every=every) for every in (True, False))
+    whole, single = (_warm_start(settings_with()).rows(3, every=every) for every in (True, False))
     assert len(single) == 12 < len(whole)
     assert [row.weight for row in single] == [1.0] * 12
     replies = {(row.prompt_ids, row.completion_ids) for row in whole}
     assert replies >= {(row.prompt_ids, row.completion_ids) for row in single}
-    columns = _played(_warm_start(_settings()))(["task"] * 16, _at(0, takes_trees=False))
+    columns = _played(_warm_start(settings_with()))(["task"] * 16, _at(0, takes_trees=False))
     assert sum(map(any, columns["env_mask"])) == 12
 
 
 def test_steps_differ_and_are_made_again_alike() -> None:
-    warm = _warm_start(_settings())
-    assert warm.rows(0) == _warm_start(_settings()).rows(0)
+    warm = _warm_start(settings_with())
+    assert warm.rows(0) == _warm_start(settings_with()).rows(0)
     assert warm.rows(0) != warm.rows(1)
-    assert warm.rows(0) != _warm_start(_settings("seed=1")).rows(0)
+    assert warm.rows(0) != _warm_start(settings_with("seed=1")).rows(0)
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
-    settings = _settings(f"reward.named={str(named).lower()}", "reward.credit=all_moves")
+    settings = settings_with(f"reward.named={str(named).lower()}", "reward.credit=all_moves")
     source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
     credit = all_moves_credit(settings.reward, RENDERER, source, settings.demonstrations)
     assert credit is not None
@@ -190,30 +171,30 @@ def test_own_games_learn_the_replies_that_were_taught(named: bool) -> None:
 
 def test_the_replies_of_a_decision_stay_next_to_each_other() -> None:
     """Records write the prompt that they share once."""
-    columns = _played(_warm_start(_settings()))(["task"] * 5, _at(0))
+    columns = _played(_warm_start(settings_with()))(["task"] * 5, _at(0))
     prompts = [tuple(ids) for ids in columns["prompt_ids"]]
     changes = sum(one != other for one, other in itertools.pairwise(prompts))
     assert changes == len(set(prompts)) - 1 == 11
 
 
 def test_columns_have_a_part_for_each_prompt() -> None:
-    columns = _played(_warm_start(_settings()))(["task"] * 16, _at(0))
+    columns = _played(_warm_start(settings_with()))(["task"] * 16, _at(0))
     assert len(columns["turn_ids"]) == len(columns["weights"]) == len(columns["turn_rewards"]) == 16
     taught = sum(map(any, columns["env_mask"]))
     weights = [weight for part in columns["weights"] for weight in part]
-    assert taught == len(_warm_start(_settings()).rows(0))
+    assert taught == len(_warm_start(settings_with()).rows(0))
     assert weights.count(None) == len(columns["prompt_ids"]) - taught == max(0, 16 - taught)
 
 
 def test_own_games_are_played_once_the_share_is_used_up() -> None:
-    warm = _played(_warm_start(_settings()), lambda step: step / 10)
+    warm = _played(_warm_start(settings_with()), lambda step: step / 10)
     warm(["task"] * 2, _at(4))
     with pytest.raises(GamePlayed):
         warm([encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2, _at(5))
 
 
 def test_without_a_share_there_is_no_warm_start() -> None:
-    settings = _settings("demonstrations.share=0")
+    settings = settings_with("demonstrations.share=0")
     source = DuelSource(Opponents(list(GAMES)), own_wording(), family="qwen25")
     assert warm_start(settings, Ranks(), RENDERER, source) is None
 
@@ -229,7 +210,7 @@ def test_a_teacher_that_fails_loses_its_rows_and_not_the_run(
         return whole(task, *args)
 
     monkeypatch.setattr(teachers, "demonstrate", failing)
-    rows = _warm_start(_settings("demonstrations.rows=6")).rows(0)
+    rows = _warm_start(settings_with("demonstrations.rows=6")).rows(0)
     assert len({row.prompt_ids for row in rows}) == 6
 
 
@@ -240,7 +221,7 @@ def test_games_have_their_share_of_the_decisions_however_long_they_are(
     named = ["leduc_poker"] * own + ["othello"]  # two turns and thirty
     monkeypatch.setattr(teachers, "demonstrate", _turns)
     games = f"environment.games={json.dumps(named)}"
-    made = _teachers(_settings(games, "demonstrations.rows=24"))._demonstrations(0)
+    made = _teachers(settings_with(games, "demonstrations.rows=24"))._demonstrations(0)
     counts = Counter(demonstration.game for demonstration in made)
     assert counts == {"leduc_poker": 24 * own / len(named), "othello": 24 / len(named)}
 
@@ -253,7 +234,7 @@ def test_notes_are_not_preferred_where_a_game_has_room_for_few_decisions(
         return [replace(notes, is_note=True), *moves]
 
     monkeypatch.setattr(teachers, "demonstrate", game)
-    warm = _teachers(_settings('environment.games=["othello"]', "demonstrations.rows=2"))
+    warm = _teachers(settings_with('environment.games=["othello"]', "demonstrations.rows=2"))
     made = [each for step in range(60) for each in warm._demonstrations(step)]
     assert len(made) == 120
     assert 0.05 < sum(each.is_note for each in made) / len(made) < 0.3  # one in six
@@ -277,7 +258,7 @@ def test_a_teacher_that_other_work_holds_up_is_asked_again(
 
     monkeypatch.setattr(teachers, "demonstrate", noted)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    _teachers(_settings("demonstrations.rows=6"))._demonstrations(0)
+    _teachers(settings_with("demonstrations.rows=6"))._demonstrations(0)
     assert len(asked) > 2
 
 
@@ -292,7 +273,7 @@ def test_a_teacher_that_is_slow_is_asked_for_one_game_only(
 
     monkeypatch.setattr(teachers, "demonstrate", noted)
     monkeypatch.setattr(teachers, "SLOW_SECONDS", -1.0)
-    rows = _warm_start(_settings("demonstrations.rows=100")).rows(0)
+    rows = _warm_start(settings_with("demonstrations.rows=100")).rows(0)
     assert rows
     assert set(asked) == {"duel:leduc_poker", "duel:goofspiel"}
     assert asked.count("duel:goofspiel") == 1
@@ -302,7 +283,7 @@ def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.Mo
     """A resumed run's begin where it goes on."""
     steps: Queue[int] = Queue()
     monkeypatch.setattr(Teachers, "_demonstrations", lambda self, step: steps.put(step) or [])
-    warm = _warm_start(_settings(), step=7)
+    warm = _warm_start(settings_with(), step=7)
     assert steps.get(timeout=60) == 7
     warm.rows(7)
     assert steps.get(timeout=60) == 8, "the next step's wait until they are asked for"
@@ -310,7 +291,7 @@ def test_teachers_play_before_the_first_step_is_asked_for(monkeypatch: pytest.Mo
 
 def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
     """The clock may be beyond its end when a step begins."""
-    columns = _played(_warm_start(_settings("demonstrations.share=1")), lambda step: 1.0)(
+    columns = _played(_warm_start(settings_with("demonstrations.share=1")), lambda step: 1.0)(
         ["task"] * 2, _at(0)
     )
     assert any(columns["env_mask"])
@@ -319,7 +300,7 @@ def test_a_run_of_demonstrations_alone_ends_without_own_games() -> None:
 def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     answered, whole = Event(), teachers.demonstrate
     monkeypatch.setattr(teachers, "demonstrate", lambda *args: answered.wait() and whole(*args))
-    warm = _warm_start(_settings())
+    warm = _warm_start(settings_with())
     prompts = [encode_task(duel_task("goofspiel", 1, 0, "random"))] * 2
     monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.01)
     with pytest.raises(GamePlayed):
@@ -331,12 +312,12 @@ def test_own_games_are_played_where_teachers_are_late(monkeypatch: pytest.Monkey
 
 def test_other_channels_have_no_teachers() -> None:
     with pytest.raises(ConfigurationError, match="only duels have"):
-        _settings("environment.channel=builtin")
+        settings_with("environment.channel=builtin")
 
 
 def test_the_trainer_learns_the_replies_of_the_teachers(tmp_path: Path) -> None:
     """Through TRL's own loop, as in a run."""
-    settings = _settings("environment.games=['leduc_poker']", "demonstrations.rows=4")
+    settings = settings_with("environment.games=['leduc_poker']", "demonstrations.rows=4")
     warm = _warm_start(settings)
     trainer = make_trainer(tmp_path, _played(warm))
     before = _log_probability(trainer.model, warm.rows(0))
@@ -361,7 +342,7 @@ def test_shares_follow_the_teachers_values(monkeypatch: pytest.MonkeyPatch) -> N
     chat: Message = {"role": "user", "content": "x"}
     made = Demonstration("leduc_poker", (chat,), (), {"a": 0.50, "b": 0.49})
     monkeypatch.setattr(teachers, "demonstrate", lambda *_: [made])
-    rows = _warm_start(_settings("demonstrations.rows=1", "reward.tau=0.01")).rows(0)
+    rows = _warm_start(settings_with("demonstrations.rows=1", "reward.tau=0.01")).rows(0)
     best = math.e / (1 + math.e)
     assert [row.weight for row in rows] == pytest.approx([best, 1 - best])
 
@@ -381,7 +362,7 @@ def test_no_two_steps_or_processes_have_the_same_games(monkeypatch: pytest.Monke
         return []
 
     monkeypatch.setattr(teachers, "demonstrate", nothing)
-    settings = _settings("demonstrations.rows=6")
+    settings = settings_with("demonstrations.rows=6")
     for warm in (_of_rank(0, settings), _of_rank(1, settings)):
         for step in range(2):
             assert warm.prepare(step).result() == []
@@ -389,7 +370,7 @@ def test_no_two_steps_or_processes_have_the_same_games(monkeypatch: pytest.Monke
 
 
 def test_decisions_are_divided_among_processes() -> None:
-    rows = _of_rank(1, _settings()).rows(0)
+    rows = _of_rank(1, settings_with()).rows(0)
     assert len({row.prompt_ids for row in rows}) == 6
 
 
@@ -400,6 +381,6 @@ def test_half_of_the_replies_are_those_of_mounted_data() -> None:
         asked.append(replies)
         return [row]
 
-    *taught, last = _of_rank(0, _settings(), SimpleNamespace(some=some)).rows(0)
+    *taught, last = _of_rank(0, settings_with(), SimpleNamespace(some=some)).rows(0)
     assert (asked, last) == ([3], row)
     assert len({each.prompt_ids for each in taught}) == 3
