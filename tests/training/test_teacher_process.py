@@ -23,11 +23,11 @@ from miner.training.teacher_process import TeacherProcess
 from miner.training.teachers import Teachers
 from tests.builders import build_tokenizer
 from tests.conftest import REPOSITORY
-from tests.training.test_demonstrations import GamePlayed, _at, _played, _settings, _warm_start
+from tests.training.test_demonstrations import GamePlayed, _at, _played, _warm_start, settings_with
 
 
 def teachers(settings: Settings | None = None) -> Teachers:
-    given = settings or _settings("demonstrations.rows=4")
+    given = settings or settings_with("demonstrations.rows=4")
     renderer = ChatRenderer(build_tokenizer())
     return Teachers(given, 0, 1, renderer, own_wording(), WordCounter(), "qwen25")
 
@@ -80,7 +80,7 @@ def test_a_process_ends_quietly_where_the_trainer_ended_before_it_was_given_anyt
 
 
 def test_processes_end_where_own_games_begin() -> None:
-    warm = _warm_start(_settings("demonstrations.processes=1"))
+    warm = _warm_start(settings_with("demonstrations.processes=1"))
     assert warm.rows(0)
     (worker,) = warm._workers
     assert isinstance(worker, TeacherProcess)
@@ -95,7 +95,7 @@ def test_processes_end_where_own_games_begin() -> None:
 
 def test_processes_end_where_teachers_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstrations, "MOST_SECONDS", 0.0)
-    warm = _warm_start(_settings("demonstrations.processes=1"))
+    warm = _warm_start(settings_with("demonstrations.processes=1"))
     with pytest.raises(GamePlayed):
         _played(warm)([encode_task(duel_task("goofspiel", 1, 0, "random"))], _at(0))
     (worker,) = warm._workers
@@ -126,7 +126,7 @@ def test_a_users_teacher_may_print_and_its_mistake_ends_the_run(
             return {} if game == "goofspiel" else None
     """
     Path("own_teacher.py").write_text(textwrap.dedent(own))
-    settings = _settings("demonstrations.teacher=own_teacher.py:teach", "demonstrations.rows=4")
+    settings = settings_with("demonstrations.teacher=own_teacher.py:teach", "demonstrations.rows=4")
     process = TeacherProcess(teachers(settings))
     with pytest.raises(ConfigurationError, match=r"own_teacher.py:teach' returned .* in goofspiel"):
         process.made(0)
@@ -136,7 +136,7 @@ def test_a_users_teacher_may_print_and_its_mistake_ends_the_run(
 
 
 def test_several_processes_make_the_steps_of_one_thread() -> None:
-    whole = _warm_start(_settings())
-    shared = _warm_start(_settings("demonstrations.processes=2"))
+    whole = _warm_start(settings_with())
+    shared = _warm_start(settings_with("demonstrations.processes=2"))
     assert [shared.rows(step) for step in range(3)] == [whole.rows(step) for step in range(3)]
     assert len({worker._process.pid for worker in shared._workers}) == 2
