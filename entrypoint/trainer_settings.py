@@ -79,6 +79,9 @@ RECORDED_PER_STEP = 32
 RECORDED_TOKENS = 16384
 """Of a conversation; what comes later in it is left out. SWE-ZERO's have 9,000 on average."""
 
+GIN_RUMMY_TOKENS = 28672
+"""Of a game on servers: up to 23,000 at random, by SmolLM2's tokenizer, without retries."""
+
 RECORDED_HELD_OUT = 100
 """Held-out conversations, three replies of each."""
 
@@ -259,6 +262,8 @@ def _served_tree(job: Job) -> Tree:
     tree: Tree = {"environment": {"name": game, "servers": list(job.servers)}}
     if not job.servers:  # the user may force another channel
         tree["environment"]["channel"] = BUILTIN_CHANNEL
+    if game == "gin_rummy":
+        tree["rollout"] = {"max_episode_tokens": GIN_RUMMY_TOKENS}
     return tree
 
 

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from miner.environments.affinetes import AffinetesClient, EvaluateReply
-from miner.environments.base import EpisodeTask, Message, Observation, Transition
+from miner.environments.base import Environment, EpisodeTask, Message, Observation, Transition
 from miner.environments.errors import (
     EnvironmentFault,
     InfrastructureError,
@@ -78,6 +78,11 @@ class GradedSource(OnServers[AffinetesClient]):
             self._runtime = GradedCalls(loop, ChatEndpoint(), self.clients)
         return self._runtime
 
+    async def ready(self, environment: Environment, task: EpisodeTask) -> None:
+        """Wait for a free place on the server: no time of the episode's own."""
+        assert isinstance(environment, GradedEnvironment)
+        await environment.take_place()
+
     async def close(self) -> None:
         """Abort all episodes and stop listening (idempotent)."""
         runtime, self._runtime = self._runtime, None
@@ -93,6 +98,7 @@ class GradedEnvironment(OnServer):
         super().__init__(source.pool, server)
         self._source = source
         self._runtime: GradedCalls | None = None
+        self._place_held = False
         self._exchange: ChatExchange | None = None
         self._call: asyncio.Task[None] | None = None
         self._task: EpisodeTask | None = None
@@ -101,14 +107,23 @@ class GradedEnvironment(OnServer):
         self._base_url = ""
         self._actions: list[int | None] = []
 
-    async def reset(self, task: EpisodeTask) -> Observation:
-        """Have the server start `task`; waits for a free place on it."""
-        self._end_episode()
+    async def take_place(self) -> None:
+        """Wait for one of the server's places, for the next episode."""
         self._runtime = self._source.runtime()
+        await self._runtime.places[self.server].acquire()
+        self._place_held = True
+
+    async def reset(self, task: EpisodeTask) -> Observation:
+        """Have the server start `task`; waits for a free place on it, unless one was taken."""
+        self._end_episode()
+        if not self._place_held:
+            await self.take_place()
+        assert self._runtime is not None
         self._task, self._said, self._actions = task, [], []
         self._exchange, self._base_url, self._call = await self._runtime.start(
             self.server, task, self._source.episode_timeout_s
         )
+        self._place_held = False  # the call's now
         event = await self._next_event()
         if isinstance(event, EvaluateReply):
             raise self._fault(
@@ -141,6 +156,9 @@ class GradedEnvironment(OnServer):
     async def close(self) -> None:
         """Give the episode up if it is not over; the server learns of it at its next request."""
         self._end_episode()
+        if self._place_held and self._runtime is not None:
+            self._place_held = False
+            self._runtime.places[self.server].release()
         self._release()
 
     def _end_episode(self) -> None:
@@ -162,7 +180,7 @@ class GradedEnvironment(OnServer):
             waited = f"sent nothing for {limit:g} s"
             if not self._said:
                 waited += f"; it must be able to reach this machine at {self._base_url}"
-            raise self._fault(InfrastructureError, waited) from None
+            raise self._fault(InfrastructureError, waited, took_s=limit) from None
         if isinstance(event, BaseException):
             self._pool.report_failure(self.server)
             raise event
@@ -238,9 +256,13 @@ class GradedEnvironment(OnServer):
         return Transition((), result.score, True, score=result.score, action=action)
 
     def _fault(
-        self, kind: type[EnvironmentFault], what: str, result: EvaluateReply | None = None
+        self,
+        kind: type[EnvironmentFault],
+        what: str,
+        result: EvaluateReply | None = None,
+        took_s: float = 0.0,
     ) -> EnvironmentFault:
-        self._pool.report_failure(self.server)
+        self._pool.report_failure(self.server, took_s)
         reason = ""
         if result is not None and result.error:
             reason = f" ({result.error.strip().splitlines()[0][:160]!r})"

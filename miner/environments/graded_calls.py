@@ -34,13 +34,13 @@ class GradedCalls:
         self.endpoint = endpoint
         self._clients = clients
         places = max(1, GRADED_EPISODES_PER_SERVER // world_size())
-        self._places = {url: asyncio.Semaphore(places) for url in clients}
+        self.places = {url: asyncio.Semaphore(places) for url in clients}
         self._calls: set[asyncio.Task[None]] = set()
 
     async def start(
         self, server: str, task: EpisodeTask, timeout_s: int
     ) -> tuple[ChatExchange, str, asyncio.Task[None]]:
-        """Wait for a place on `server` and have it start `task`.
+        """Have `server` start `task`, in a place that the caller holds and the call gives back.
 
         Returns the exchange (its inbox ends with the result or the exception), the URL given to the
         server and the call under way.
@@ -48,7 +48,6 @@ class GradedCalls:
         exchange = self.endpoint.open()
         try:
             base_url = await self.endpoint.base_url(exchange, server)
-            await self._places[server].acquire()
         except BaseException:
             self.endpoint.close_exchange(exchange)
             raise
@@ -58,7 +57,7 @@ class GradedCalls:
         def ended(_: asyncio.Task[None]) -> None:
             # Not in `_play`: a task cancelled before its first step runs no code at all.
             self._calls.discard(call)
-            self._places[server].release()
+            self.places[server].release()
             if call.cancelled():
                 gone = f"{server}/evaluate was aborted; its source is closed"
                 exchange.inbox.put_nowait(InfrastructureError(gone, server=server))

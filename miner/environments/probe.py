@@ -59,7 +59,7 @@ async def probe(
         limit_s: seconds for the first answer of a server, and again for all episodes with it;
             doubled each time that all are asked again, as far as patience reaches.
         patience_s: seconds to wait for servers that are still starting, or that fail so that none
-            of them could be trained on.
+            of them could be trained on; where some could, all are asked once again.
 
     Raises: `ConfigurationError` for invalid URLs and for an unknown game.
     """
@@ -69,13 +69,20 @@ async def probe(
     for failures in itertools.count():
         probes = [_ServerProbe(url, environment, limit_s) for url in checked]
         report = await _probe_once(probes, environment, limit_s, deadline)
-        transient = report.channel == "builtin" and any(each.transient for each in probes)
+        # for servers that may yet be of use beside others, one more look is enough
+        transient = any(each.transient for each in probes) and (
+            report.channel == "builtin" or failures == 0
+        )
         # one that never answered may have taken all the patience of the others
         in_time = time.monotonic() < deadline or (failures == 0 and patience_s > 0)
         if not (transient and in_time):
             return report
         if failures == 0:
-            logger.warning("%s; asking again, for up to %.0f s", report.reason, patience_s)
+            of_no_use = sum(each.transient for each in probes)
+            logger.warning(
+                "%s; %d of no use yet, asking again, for up to %.0f s",
+                report.reason, of_no_use, patience_s,
+            )  # fmt: skip
         limit_s = min(2 * limit_s, max(limit_s, deadline - time.monotonic()))
         await asyncio.sleep(pause_s(failures))
     raise AssertionError("unreachable")
@@ -153,7 +160,7 @@ class _ServerProbe:
     """One look at a server.
 
     Attributes:
-        transient: true if a channel failed for want of infrastructure or time.
+        transient: true if the server is of no use for want of infrastructure or time.
     """
 
     def __init__(self, url: str, environment: str, limit_s: float) -> None:
@@ -174,6 +181,7 @@ class _ServerProbe:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._try_step())
             group.create_task(self._try_graded(graded))
+        self.transient &= not (self._found.step_usable or self._found.graded_usable)
         return self._found
 
     async def _greet(self, deadline: float) -> None:

@@ -4,10 +4,11 @@ Invariant: the recommendation is a pure function of the findings, so a stored re
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
@@ -78,6 +79,19 @@ class ProbeReport:
     servers: tuple[ServerFindings, ...]
     notes: tuple[str, ...] = field(default=())
 
+    @classmethod
+    def of_earlier(cls, stored: Mapping[str, Any], environment: str) -> "ProbeReport | None":
+        """The servers' words as a stored `probe.json` has them, of servers that are gone now; None
+        where it has none for this game."""
+        for server in stored.get("servers", ()):
+            known = server.get("prompt_format")
+            if known and known["game_name"] == environment:
+                words = TypeAdapter(PromptFormat).validate_python(known)
+                gone = "not asked again: its prompts were learned by an earlier probe of this run"
+                findings = ServerFindings(server["url"], problem=gone, prompt_format=words)
+                return cls(environment, (findings,))
+        return None
+
     @property
     def prompt_format(self) -> PromptFormat | None:
         """The grader's wording as the first server that showed it has it; None if none did."""
@@ -96,6 +110,12 @@ class ProbeReport:
     @property
     def warning(self) -> str:
         """Warning about the recommended channel; empty if there is none."""
+        if self.channel == "step" and self.prompt_format is None:
+            return (
+                "/evaluate of no server shows its prompts, so that the policy is asked in our own "
+                "words on /step, which may not be the grader's: fix /evaluate, or see that this "
+                "machine can be reached from the servers"
+            )
         if not self.servers or self.channel != "builtin":
             return ""
         return (

@@ -19,7 +19,10 @@ from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import JsonServer
 
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 900.0
+_PAUSE_BY_LOSS = 4.0
+"""Of a failure that took long, such as a server that hangs while /health answers: a fifth of the
+time is lost to it at first, then less."""
 
 
 def check_server_urls(urls: Sequence[str]) -> tuple[str, ...]:
@@ -94,12 +97,14 @@ class ServerPool:
         """Give back the place of one `pick`."""
         self._loads[url].open_episodes -= 1
 
-    def report_failure(self, url: str) -> None:
-        """Rest a server: 1 s after its first failure, twice as long after each further one."""
+    def report_failure(self, url: str, took_s: float = 0.0) -> None:
+        """Rest a server: 1 s after its first failure, twice as long after each further one, but
+        several times as long as the failure took."""
         load = self._loads[url]
         if load.rests_until > self._clock():
             return
-        load.pause_s = min(_LONGEST_PAUSE_S, 2 * load.pause_s or _FIRST_PAUSE_S)
+        pause = max(2 * load.pause_s or _FIRST_PAUSE_S, _PAUSE_BY_LOSS * took_s)
+        load.pause_s = min(_LONGEST_PAUSE_S, pause)
         load.rests_until = self._clock() + load.pause_s
 
     def report_presence(self, url: str, *, there: bool) -> None:
@@ -208,10 +213,11 @@ class OnServer:
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Rest the server after a fault."""
+        began = time.monotonic()
         try:
             yield
         except (InfrastructureError, ProtocolError):
-            self._pool.report_failure(self.server)
+            self._pool.report_failure(self.server, time.monotonic() - began)
             raise
 
     def _protocol_error(self, what: str) -> ProtocolError:

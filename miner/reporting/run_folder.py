@@ -71,6 +71,10 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "probe.json", json.dumps(report, indent=1))
 
+    def read_probe(self) -> dict[str, Any]:
+        """The probe's findings. Raises: `ConfigurationError`."""
+        return _read_json(self.path / "probe.json")
+
     def read(self) -> Run:
         """Everything that is there.
 
@@ -98,7 +102,7 @@ class RunFolder:
         return Run(
             name=self.path.resolve().name,
             settings=read_toml(settings) if settings.exists() else {},
-            probe=_read_json(self.path / "probe.json"),
+            probe=self.read_probe(),
             steps=latest_per_step(steps),
             evaluations=list(evaluations),
             replays=dict(replays),

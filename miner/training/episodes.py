@@ -14,6 +14,7 @@ from rich.console import Console
 
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
+from miner.channels.served import BUILTIN
 from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE
@@ -21,6 +22,7 @@ from miner.config.settings import EnvironmentSettings, Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureError, TaskStream
 from miner.environments.findings import Findings
+from miner.environments.probe_report import ProbeReport
 from miner.reporting.run_folder import RunFolder
 from miner.rollout.renderer import ChatRenderer
 
@@ -96,7 +98,8 @@ def training_source(
     def look() -> Findings:
         began_on = _base_channel(settings.run_dir)
         patience = RESUMED_PATIENCE_S if _on_servers(began_on) else SERVER_PATIENCE_S
-        opened.append(loop.run(channel.open(patience_s=patience)))
+        known = _learned_before(settings)
+        opened.append(loop.run(channel.open(known, patience_s=patience)))
         findings = loop.run(channel.check(opened[0]))
         if began_on and opened[0].name != settings.environment.channel:  # the probe's choice
             _check_same_prompts(began_on, opened[0].name, findings)
@@ -113,6 +116,16 @@ def training_source(
     finally:
         for source in opened:
             loop.run(source.close())
+
+
+def _learned_before(settings: Settings) -> Findings | None:
+    """The prompts of servers that an earlier attempt probed, for their game in this process."""
+    environment = settings.environment
+    if environment.channel != BUILTIN or environment.servers:
+        return None
+    stored = RunFolder(settings.run_dir).read_probe()
+    report = ProbeReport.of_earlier(stored, environment.name)
+    return report.findings(BUILTIN) if report else None
 
 
 def _on_servers(source: str | None) -> bool:

@@ -145,7 +145,10 @@ class HeldOut(TrainerCallback):
                     f"lost (the first: {lost[0].message}): "
                 )
                 if 2 * sum(each.failure == "too_long" for each in lost) > len(lost):
-                    raise ConfigurationError(f"{message}lower evaluation.max_reply_tokens")
+                    raise ConfigurationError(
+                        f"{message}raise rollout.max_episode_tokens or lower "
+                        "evaluation.max_reply_tokens"
+                    )
                 raise InfrastructureError(
                     f"{message}check the environment servers and rollout.episode_seconds"
                 )

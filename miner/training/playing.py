@@ -15,6 +15,7 @@ from typing import TypeVar
 from miner.background_loop import BackgroundLoop, unless
 from miner.config.channel_facts import FACTS, ChannelFacts
 from miner.config.heartbeat import HeartbeatWriter
+from miner.config.run_files import has_begun
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureError
@@ -40,6 +41,10 @@ from miner.training.stopping import StopRequest
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+FIRST_OUTAGE_S = 300.0
+"""All outages before the base has been evaluated; then the orchestrator waits, or has the game
+played in the trainer's process."""
 
 LONGEST_OUTAGE_S = 1800.0
 """All outages of a run that has no deadline: the user will want to know."""
@@ -193,6 +198,8 @@ class Rollouts:
         if self._run.stop.received:
             return 0.0
         left = self._run.schedule.training_left()
+        if self._run.facts.first_format and not has_begun(self._settings.run_dir):
+            left = min(left, FIRST_OUTAGE_S - self._run.dark.seconds())
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()
 
 

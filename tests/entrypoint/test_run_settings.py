@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +32,8 @@ from miner.config.recipes import recipe
 from miner.config.run_files import BEST_FILE
 from miner.config.section import setting_fields
 from miner.config.settings import Settings, to_toml
+from miner.environments.games.longest import shortest_conversation
+from miner.training.episodes import task_stream
 from miner.training.run_dir import prepare_run_dir
 from tests.entrypoint.test_topology import INVENTORIES, MODELS
 
@@ -350,3 +353,15 @@ def test_a_base_with_mistrals_own_files_is_trained_without_them(
     assert (path / "model.safetensors").samefile(base / "model.safetensors")
     [server] = [each for each in started[-1] if "serve" in each.command]
     assert str(path) in server.command
+
+
+@pytest.mark.parametrize("game", ["goofspiel", "gin_rummy", "othello", "clobber"])
+def test_games_on_servers_fit_into_an_episode(game: str) -> None:
+    """Of random play without retries, in a tokenizer that has words, digits and signs."""
+    settings = planned(environments=(game,), shape=MODELS["0.5B"], inventory="1xH100-80GB")[0]
+    tasks = task_stream(settings.environment)
+    games = [shortest_conversation([tasks.training(index, 0)]) for index in range(20)]
+    texts = ["".join(message["content"] for message in played) for played in games]
+    tokens = [len(re.findall(r"\d|[^\W\d]+|[^\w\s]|\n", text)) for text in texts]
+    assert settings.rollout.max_episode_tokens is not None
+    assert max(tokens) < settings.rollout.max_episode_tokens

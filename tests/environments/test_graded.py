@@ -219,6 +219,27 @@ async def test_zombies_of_a_timed_out_episode_are_refused(monkeypatch: pytest.Mo
         await source.close()
 
 
+async def test_a_place_is_waited_for_before_the_episode_begins(
+    faithful_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that its time does not run meanwhile."""
+    monkeypatch.setattr(graded_calls, "GRADED_EPISODES_PER_SERVER", 1)
+    source = GradedSource([faithful_url])
+    first, second, third = (source.open() for _ in range(3))
+    await source.ready(first, TASK)
+    await first.reset(TASK)  # in the place that it has
+    waiting = asyncio.create_task(source.ready(second, TASK))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await first.close()
+    await waiting
+    await second.close()  # without an episode
+    await source.ready(third, TASK)
+    assert (await third.reset(TASK)).messages
+    await third.close()
+    await source.close()
+
+
 async def test_closing_the_source_frees_those_who_wait(faithful_url: str) -> None:
     async with raw_server(lambda path, body: None) as server:
         source = GradedSource([server.url])

@@ -12,6 +12,7 @@ from rich.console import Console
 from miner.config.errors import ConfigurationError
 from miner.distributed.launch import free_port
 from miner.environments import EpisodeTask, InfrastructureError
+from miner.environments.games import PromptFormat
 from miner.environments.graded_endpoint import ChatEndpoint
 from miner.environments.probe import open_source, probe
 from miner.environments.probe_report import ProbeReport, ServerFindings
@@ -165,6 +166,16 @@ async def test_games_that_a_server_plays_slowly_get_more_time(unreliable_url: st
     assert (await probe([unreliable_url], limit_s=0.4, patience_s=60)).channel != "builtin"
 
 
+async def test_a_server_that_is_slow_beside_a_usable_one_is_asked_again(
+    faithful_url: str, unreliable_url: str
+) -> None:
+    await set_faults(unreliable_url, "/reset", "/step", "/evaluate", latency_ms=1500)
+    urls = [faithful_url, unreliable_url]
+    assert (await probe(urls, limit_s=1.2)).usable("graded") == (faithful_url,)
+    report = await probe(urls, limit_s=1.2, patience_s=60)
+    assert set(report.usable("graded")) == set(urls)
+
+
 async def test_a_wait_for_a_dead_server_is_announced(
     dead_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,6 +224,7 @@ def finding(url: str, rate: float | None, graded: bool, **more: object) -> Serve
         step_problem="" if rate is not None else "step is down",
         graded_episodes=2 if graded else 0,
         graded_problem="" if graded else "evaluate is down",
+        prompt_format=PromptFormat.own("goofspiel") if graded else None,
         **more,  # type: ignore[arg-type]
     )
 
@@ -240,7 +252,8 @@ def test_the_recommendation_follows_from_the_findings(
     report = ProbeReport("goofspiel", tuple(servers))
     assert report.channel == channel
     assert report.usable(report.channel) == usable
-    assert bool(report.warning) is bool(servers and channel == "builtin")
+    graders_words = any(server.prompt_format for server in servers)
+    assert bool(report.warning) is bool(servers and (channel == "builtin" or not graders_words))
     assert report.reason
     forced = report.findings("builtin")
     assert (forced.channel, forced.warning) == ("builtin", "")

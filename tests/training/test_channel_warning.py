@@ -1,6 +1,7 @@
 """Training on a game that nobody chose and that is not graded cannot be overlooked."""
 
 import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,10 +12,12 @@ from miner.channels import duel
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks
 from miner.duel.wording import own_wording
+from miner.environments import EpisodeTask
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.training.episodes import training_source
 from miner.training.run_dir import prepare_run_dir
+from mock_env_server.running import running_server
 from tests.builders import build_qwen3, build_tokenizer, save_base, trl_template
 from tests.environments.raw_server import http, raw_server
 
@@ -47,6 +50,30 @@ def test_servers_that_can_play_no_channel_are_warned_about_at_both_ends(tmp_path
         assert "force environment.channel=step or graded" in line
     told = "\n".join(run_warnings(RunFolder(tmp_path).read()))
     assert ("Not trained on what is graded" in told) is bool(times)
+
+
+def test_a_game_that_moves_into_the_process_keeps_the_words_of_its_servers(tmp_path):
+    def opening(*more: str) -> str:
+        """The first message that the policy gets."""
+        settings = Settings.load(None, [f"run_dir={tmp_path}", *more], environ={})
+        console, ranks = Console(file=io.StringIO(), width=80), Ranks()
+        with (
+            BackgroundLoop() as loop,
+            training_source(settings, loop, console, ranks) as source,
+        ):
+            task = EpisodeTask("goofspiel", 0, 1)
+            return loop.run(source.open().reset(task)).messages[0]["content"]
+
+    prepare_run_dir(Settings.load(None, [f"run_dir={tmp_path}"], environ={}))
+    with running_server("correct") as server:
+        own = opening(f'environment.servers=["{server.base_url}"]')
+    found = tmp_path / "probe.json"
+    found.write_text(found.read_text().replace(json.dumps(own), '"In other words."'))
+    for _ in range(2):  # the second attempt reads what the first has written
+        assert opening("environment.channel=builtin") == "In other words."
+    assert (
+        opening("environment.channel=builtin", "environment.name=leduc_poker") != "In other words."
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from miner.config.channel_facts import FACTS
+from miner.config.run_files import BEST_FILE
 from miner.environments import InfrastructureError
 from miner.inference.sampler import EngineLostError
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode
 from miner.rollout.renderer import ChatRenderer
 from miner.training.episodes import task_stream
-from miner.training.playing import RETRY_PAUSE_S, RETRY_S, retrying
+from miner.training.playing import FIRST_OUTAGE_S, RETRY_PAUSE_S, RETRY_S, Rollouts, retrying
+from miner.training.stopping import StopRequest
 from tests.builders import (
     ScriptedSampler,
     build_sample,
@@ -79,6 +82,26 @@ def test_patience_ends(patience, took, plays):
     assert result is FAILED
     assert played == plays
     assert len(notes) == (patience > 0)
+
+
+@pytest.mark.parametrize(
+    ("channel", "begun", "waits"),
+    [("auto", False, False), ("auto", True, True), ("duel", False, True)],
+)
+def test_servers_that_vanish_before_the_base_is_evaluated_are_left_to_the_orchestrator(
+    tmp_path, channel, begun, waits
+):
+    dark = SimpleNamespace(seconds=lambda: FIRST_OUTAGE_S)
+    run = SimpleNamespace(
+        stop=StopRequest(),
+        schedule=SimpleNamespace(training_left=lambda: 5000.0),
+        facts=FACTS[channel],
+        dark=dark,
+    )
+    if begun:
+        (tmp_path / BEST_FILE).write_text("{}")
+    settings = SimpleNamespace(run_dir=tmp_path)
+    assert (Rollouts._patience(SimpleNamespace(_run=run, _settings=settings)) > 0) is waits
 
 
 def test_a_rank_without_a_held_out_game_waits_for_those_of_others(tmp_path, loop):
