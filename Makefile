@@ -27,7 +27,7 @@ else
 	@$(PY) -m miner demo --model $(MODEL) --sizes $(SIZES) --seed $(SEED)
 endif
 
-# Bytecode is kept: each of the four processes would compile all tests anew.
+# Bytecode is kept: each of the four processes would compile all tests again.
 test: setup-vllm setup-openenv lint ## static checks and the whole test suite
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 

@@ -1,8 +1,9 @@
 """Every exit status of the container, each with one meaning; docs/exit-statuses.md repeats them.
 
-Invariant: `OK` is returned exactly if the folder at the output path verifies as a model, however
-the run went: the validator uploads nothing after any other status. `REFUSED` is the one exception,
-and needs settings by hand, which validators do not give.
+Invariant: once arguments and base have been read, `OK` is returned exactly if the folder at the
+output path verifies as a model, however the run went: the validator uploads nothing after any other
+status. Settings by hand, which validators do not give, make a run that cannot begin name its cause
+although an earlier model lies there.
 """
 
 from __future__ import annotations

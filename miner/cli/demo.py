@@ -65,9 +65,9 @@ def demo_command(
 ) -> None:
     """Watch a small language model learn Goofspiel through the code that runs on GPUs.
 
-    Makes a base model, starts the mock environment server, probes it, trains by GRPO, publishes
-    the best model, evaluates base and trained model on the grader's own 250 games, and writes
-    report.html with the learning curve and a replayed game.
+    Makes a base model, starts the mock environment server, probes it, trains, publishes
+    the best model, evaluates base and trained model on the grader's own games (250; 32 for
+    smollm2), and writes report.html with the learning curve and a replayed game.
     """
     if (model, sizes) not in SHOWS:
         raise ConfigurationError(f"--model {model} learns 8 cards only: leave --sizes {sizes} out")

@@ -50,8 +50,8 @@ def watch_command(
     """Watch a run learn: alarms, scores, rates, time by phase, newest episodes, what is to come.
 
     The page reads the run's records and nothing else: it may be opened and closed at any time, for
-    a run that trains, has ended or was killed, and costs the trainer nothing. A container's records
-    are copied out of it by `docker cp`.
+    a run that trains, has ended or was killed, and costs at most 0.5% of a core. A container's
+    records are copied out of it by `docker cp`.
 
     Examples:
       python -m miner watch runs/train

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from miner.config.contract import DATASETS_VARIABLE
+from miner.config.contract import DATASETS_DIR_VARIABLE, DATASETS_VARIABLE
 from miner.config.section import Section
 
 
@@ -97,7 +97,7 @@ class DemonstrationSettings(Section):
         (),
         description="channel = duel, share above 0: folders of conversations (jsonl, json or "
         "parquet with `messages`), half of each such step's replies; not set: those of "
-        f"{DATASETS_VARIABLE}; []: none.",
+        f"{DATASETS_VARIABLE} below {DATASETS_DIR_VARIABLE}; []: none.",
     )
 
 

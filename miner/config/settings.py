@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from miner.config.channel_facts import FACTS, Channel, unused_settings
 from miner.config.channel_settings import CodeAgentSettings, OpenEnvSettings
 from miner.config.contract import (
+    DATASETS_DIR_VARIABLE,
     DATASETS_VARIABLE,
     DECK_SIZES,
     DUEL_BOARDS,
@@ -140,7 +141,7 @@ class EnvironmentSettings(Section):
     datasets: tuple[Path, ...] = Field(
         (),
         description="channel = recorded: folders of conversations, as demonstrations.datasets; "
-        f"not set: those of {DATASETS_VARIABLE}; []: none.",
+        f"not set: those of {DATASETS_VARIABLE} below {DATASETS_DIR_VARIABLE}; []: none.",
     )
 
     @field_validator(

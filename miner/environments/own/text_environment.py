@@ -47,7 +47,7 @@ class TextEnvironment:
         stop: texts at the end of which each reply ends.
         problems: number of different episodes. `reset` then gets a number below it in the
             place of a seed, and a fifth of the numbers is held out. None: seeds without end.
-        seconds: longest time that a method may take; beyond it the episode is lost.
+        seconds: longest time that a method may take; beyond it the attempt is lost.
         replies: some that a policy might give; the check before training plays with them.
     """
 
