@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from miner.config.errors import ConfigurationError
-from miner.config.upstream import constant
+from miner.config.upstream import Source
 from miner.duel.memory import MEMORY_TOOLS, SLOTS
 from miner.duel.wording import ToolWording, Wording, own_wording
 from miner.games import GAMES
@@ -77,7 +76,7 @@ def read_wording(folder: Path) -> Wording:
     Raises: `ConfigurationError` for a file that is missing or of another form than expected.
     """
     files = tournament_files(folder)
-    bot, tools = Source(files["bot"]), Source(files["tools"])
+    bot, tools = Wordings(files["bot"]), Wordings(files["tools"])
     hint = bot.texts_in("_legal_hint")
     described = tools.template("build_game_action_tool", {"legal_hint": _MARK})
     if len(hint) < 2:
@@ -86,12 +85,12 @@ def read_wording(folder: Path) -> Wording:
     result, state, request = bot.template(
         "_reflection_user_prompt", {"outcome.value.upper()": _MARK, "state_desc": _MARK}
     ).split(_MARK)
-    models = Source(files["models"])
+    models = Wordings(files["models"])
     return Wording(
         source=str(folder),
         heads=_heads(files["prompts"]),
-        turn_tail=bot.constant("_TOOL_GUIDANCE"),
-        reflection_tail=bot.constant("_REFLECTION_GUIDANCE"),
+        turn_tail=bot.text("_TOOL_GUIDANCE"),
+        reflection_tail=bot.text("_REFLECTION_GUIDANCE"),
         reflection=(result, state, request),
         tools=ToolWording(
             memory=_memory_descriptions(tools),
@@ -119,7 +118,7 @@ def _heads(path: Path) -> dict[str, str]:
         ) from error
 
 
-def _memory_descriptions(tools: Source) -> tuple[str, ...]:
+def _memory_descriptions(tools: Wordings) -> tuple[str, ...]:
     described = []
     for area, edit in MEMORY_TOOLS.values():
         verb, effect = tools.member("_OP_PHRASING", edit.upper())
@@ -135,33 +134,26 @@ def _memory_descriptions(tools: Source) -> tuple[str, ...]:
     return tuple(described)
 
 
-class Source:
-    """A Python file as a tree, of which literals are read."""
+class Wordings(Source):
+    """A file whose texts are read. Raises: `ConfigurationError` where it has another form."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        except (SyntaxError, ValueError) as error:
-            raise ConfigurationError(f"{path} is not Python: {error}") from error
-
-    def constant(self, name: str) -> str:
+    def text(self, name: str) -> str:
         """The text that `name` is set to."""
-        value = constant(name)(self.path)
+        value = self.constant(name)
         if not isinstance(value, str):
             raise ConfigurationError(f"{self.path}: {name} is not text")
         return value
 
     def member(self, name: str, key: str) -> Any:
         """The literal at `key` (`Area.WORKING` is "WORKING") of the dictionary `name`."""
-        value = constant(name)(self.path)
+        value = self.constant(name)
         if not isinstance(value, dict) or key not in value:
             raise ConfigurationError(f"{self.path}: {name} has no entry for {key}")
         return value[key]
 
     def template(self, function: str, values: Mapping[str, str]) -> str:
         """The f-string in `function` with just the placeholders of `values`, filled in."""
-        for node in ast.walk(self._function(function)):
+        for node in ast.walk(self.definition(function)):
             if isinstance(node, ast.JoinedStr):
                 filled = _filled(node, values)
                 if filled is not None:
@@ -173,14 +165,14 @@ class Source:
 
     def texts_in(self, function: str) -> list[str]:
         """The texts that a function's returned sum is made of, from left to right."""
-        for node in ast.walk(self._function(function)):
+        for node in ast.walk(self.definition(function)):
             if isinstance(node, ast.Return) and node.value is not None:
                 return _summands(node.value)
         return []
 
     def returned(self, function: str) -> str:
         """The text that a function returns as it stands."""
-        for node in ast.walk(self._function(function)):
+        for node in ast.walk(self.definition(function)):
             match node:
                 case ast.Return(value=ast.Constant(value=str(text))):
                     return text
@@ -190,7 +182,7 @@ class Source:
         """The literals among the arguments of each call of `function` in another, in order."""
         calls = [
             node
-            for node in ast.walk(self._function(within))
+            for node in ast.walk(self.definition(within))
             if isinstance(node, ast.Call) and ast.unparse(node.func) == function
         ]
         given = [[each for each in call.args if not isinstance(each, ast.Name)] for call in calls]
@@ -201,8 +193,7 @@ class Source:
 
     def field_description(self, model: str, name: str) -> str:
         """The description of a model's field."""
-        bodies = (n.body for n in self._nodes if isinstance(n, ast.ClassDef) and n.name == model)
-        for line in chain.from_iterable(bodies):
+        for line in self.definition(model).body:
             match line:
                 case ast.AnnAssign(
                     target=ast.Name(id=field), value=ast.Call(keywords=keywords)
@@ -211,12 +202,6 @@ class Source:
                         if keyword.arg == "description":
                             return str(ast.literal_eval(keyword.value))
         raise ConfigurationError(f"{self.path}: {model}.{name} has no description")
-
-    def _function(self, name: str) -> ast.FunctionDef:
-        for node in self._nodes:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return node
-        raise ConfigurationError(f"{self.path}: the function {name} is not there")
 
 
 def _filled(node: ast.JoinedStr, values: Mapping[str, str]) -> str | None:

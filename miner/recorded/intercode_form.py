@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from miner.config.errors import ConfigurationError
 from miner.duel.tools import Schema, ToolCall, shaped
-from miner.duel.tournament_files import COPY, Source
+from miner.duel.tournament_files import COPY, Wordings
 
 FILE: Final = Path("validator/evaluation/evaluators/intercode.py")
 """In the tournament's repository and in a copy of it."""
@@ -95,7 +95,7 @@ def read_words(copy: Path = COPY) -> InterCodeWords:
     """
     if not (copy / FILE).is_file():
         return _OWN
-    source = Source(copy / FILE)
+    source = Wordings(copy / FILE)
     user = re.split("\x00([qht])", source.template("_build_tool_messages", _MARKS))
     if user[1::2] != ["q", "h", "t"]:
         raise ConfigurationError(f"{source.path}: _build_tool_messages has another form")
@@ -105,7 +105,7 @@ def read_words(copy: Path = COPY) -> InterCodeWords:
     except ValueError as error:
         raise ConfigurationError(f"{source.path}: its tools have another form: {error}") from error
     return InterCodeWords(
-        system=source.constant("INTERCODE_TOOL_SYSTEM_PROMPT"),
+        system=source.text("INTERCODE_TOOL_SYSTEM_PROMPT"),
         user=tuple(user[::2]),
         no_steps=source.returned("_format_tool_history"),
         tools=_tools((execute, execute_parameters), (submit, submit_parameters)),
