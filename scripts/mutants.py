@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -198,16 +197,11 @@ def statuses(folder: Path) -> dict[str, int | None]:
 
 def difference(folder: Path, mutant: str) -> str:
     """The changed lines of one mutant."""
-    module, _, function = mutant.rpartition(".")
-    source = source_of(folder, module)
-    original = f"{function.rpartition('__mutmut_')[0]}__mutmut_orig"
-    texts = dict(functions(source, {function, original}))
-    lines = difflib.unified_diff(
-        texts[original].splitlines()[1:], texts[function].splitlines()[1:], n=0, lineterm=""
-    )
-    return "\n".join(
-        f"    {line}" for line in lines if line[:3] not in ("---", "+++") and line[:2] != "@@"
-    )
+    from mutmut.mutation.diff_apply import get_diff_for_mutant  # installed by `make mutants`
+
+    source = source_of(folder, mutant.rpartition(".")[0])
+    lines = get_diff_for_mutant(mutant, source, path="").splitlines()[2:]
+    return "\n".join(f"    {line}" for line in lines if line[0] in "+-")
 
 
 def source_of(folder: Path, module: str) -> str:
@@ -246,13 +240,6 @@ def is_text(argument: ast.expr) -> bool:
         argument.value is None or isinstance(argument.value, str)
     )
     return constant or isinstance(argument, ast.JoinedStr | ast.BinOp)
-
-
-def functions(source: str, names: set[str]) -> Iterator[tuple[str, str]]:
-    """Name and text of these functions."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
-            yield node.name, ast.get_source_segment(source, node) or ""
 
 
 if __name__ == "__main__":
