@@ -1,6 +1,7 @@
-"""TRL's trainer with an environment, and rollout functions of both forms."""
+"""TRL's trainer with an environment, rollout functions of both forms, and the documented one."""
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,9 +29,8 @@ from miner.agents.completions import Completions
 from miner.agents.trainer import EnvironmentRollout, config_of
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
-from miner.inference.sampler import SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
-from miner.rollout.completions import RolloutCompletions, prompt_ids
+from miner.rollout.completions import prompt_ids
 from tests.agents.trainers import Recording, config, trainer
 from tests.builders import build_qwen3, build_tokenizer, logprobs_of
 
@@ -164,8 +164,8 @@ def test_a_prompt_begins_with_one_bos_token() -> None:
     environment = CodeAgentEnvironment(Mock(), tokenizer)
     environment.generate(Asked(), VLLMClientGenerationConfig(max_tokens=8), ["12 ", "<s>12 "])
     with BackgroundLoop() as loop, TransformersSampler(build_qwen3(), tokenizer) as sampler:
-        complete = RolloutCompletions(sampler, tokenizer, loop, SamplingParams(1))
-        asked += [row["prompt_ids"] for row in complete(["12 ", "<s>12 "])]
+        client = SamplerClient(sampler, tokenizer, loop)
+        asked += client.generate(["12 ", "<s>12 "], max_tokens=1).prompt_ids
     assert asked == [prompt_ids(tokenizer, "12 ")] * 4
 
 
@@ -281,5 +281,26 @@ def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Pa
     expected = logprobs_of(there.model, plain["prompt_ids"], ids, 0.7)
     assert plain["logprobs"] == pytest.approx(expected, abs=1e-4)
     assert plain["text"] == tokenizer.decode(ids, skip_special_tokens=True)
+    greedy = {"max_tokens": 3, "temperature": 0.0}
+    first, second = generate_rollout_completions(there, ["12 "] * 2, generation_overrides=greedy)
+    assert first == second
     with pytest.raises(ConfigurationError, match=r"^logprobs=5 .*would be ignored"):
         generate_rollout_completions(there, ["12 "], generation_overrides={"logprobs": 5})
+
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rollout_functions.md"
+
+
+def test_the_documents_example_trains(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    example: dict[str, Any] = {}
+    exec(compile(code, str(DOCUMENT), "exec"), example)
+    model = build_qwen3()
+    before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+    there = example["train"](model, build_tokenizer(), str(tmp_path), steps=2)
+    rewards = [entry["reward"] for entry in there.state.log_history if "reward" in entry]
+    after = torch.cat([p.detach().flatten() for p in there.model.parameters()])
+    assert there.state.global_step == 2
+    assert all(reward < 0 for reward in rewards)
+    assert rewards
+    assert not torch.equal(before, after)
