@@ -14,6 +14,11 @@ from miner.rollout.base_templates import COPY as TEMPLATES
 from miner.rollout.base_templates import FILES as TEMPLATE_FILES
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_submission.py"
+COPIES = (
+    *(f"tournament/{names[0]}" for names in FILES.values()),
+    f"tournament/{intercode_form.FILE}",
+    *(f"{TEMPLATES}/{name}" for name in TEMPLATE_FILES),
+)
 SOUND = {
     "LICENSE": "theirs",
     "NOTICE": "theirs",
@@ -21,9 +26,7 @@ SOUND = {
     "dockerfiles/standalone-text-trainer.dockerfile": "FROM python\n",
     "ops/docker/standalone-text-trainer.dockerfile": "FROM python\n",
     "entrypoint/main.py": "",
-    **{f"tournament/{names[0]}": "theirs" for names in FILES.values()},
-    f"tournament/{intercode_form.FILE}": "theirs",
-    **{f"{TEMPLATES}/{name}": "theirs" for name in TEMPLATE_FILES},
+    **dict.fromkeys(COPIES, "theirs"),
 }
 
 
@@ -84,11 +87,7 @@ def test_the_first_format_goes_without_the_prompts_of_duels(
         ({"NOTICE": None}, "NOTICE is not committed"),
         ({"LICENSE": None}, "LICENSE is not committed"),
         ({"tournament/core/pvp/game_prompts.yml": None}, "prompts in our own words"),
-        (
-            {"tournament/core/models/pvp_models.py": None},
-            "not committed: tournament/core/models/pvp_models.py; duels",
-        ),
-        *(({f"{TEMPLATES}/{name}": None}, f"{name}; duels") for name in TEMPLATE_FILES),
+        *(({name: None}, f"not committed: {name}; duels") for name in COPIES),
         ({"dockerfiles/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": None}, "validators build this file"),
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),
