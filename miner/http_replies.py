@@ -131,7 +131,7 @@ class JsonServer:
                 self._at("health"), timeout=patience, allow_redirects=False
             ) as response:
                 return f"HTTP {response.status}" if response.status >= 500 else ""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             return describe(error)
 
     async def wait_until_healthy(
@@ -185,7 +185,7 @@ class JsonServer:
                 allow_redirects=self.redirects,
             ) as response:  # fmt: skip
                 body = await read_bounded(response, limit)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, UnicodeError) as error:
             late = isinstance(error, TimeoutError)
             how = "did not answer in time" if late else "failed"
             bound = f" after {patience.total:g} s" if late and patience.total else ""

@@ -199,3 +199,12 @@ async def test_server_text_is_quoted_in_one_bounded_line() -> None:
     assert "secret" not in message
     assert "\x1b" not in message
     assert len(message) < 400
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+async def test_a_host_that_no_name_can_be_is_a_server_that_is_away(host: str) -> None:
+    client = AffinetesClient(f"http://{host}:8000")
+    assert "label" in await client.health_error()
+    with pytest.raises(InfrastructureError, match="label"):
+        await client.api_info()
+    await client.close()
