@@ -1,22 +1,45 @@
 """Progress of a run: by steps, by training time, or by the time of the kill, whichever is further.
 
-Training time counts over restarts: each checkpoint records what was spent until it was written.
+Invariants:
+* training time counts over restarts: each checkpoint records what was spent until it was written;
+* time is measured on a monotonic clock: a jump of the wall clock during the run changes nothing;
+* training stops so early that the last evaluation, saving and verifying fit before the kill, judged
+  by the longest durations measured lately (of evaluations by the latest, since replies change as a
+  model learns) and a quarter more;
+* the share of the time before the kill never decreases, although the estimates behind it move.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.settings import OptimizerSettings
 from miner.distributed.ranks import Ranks
-from miner.publishing.deadline import Deadline, Phase
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Phase = Literal["step", "evaluation", "publication"]
+
+SAFETY = 1.25
+"""Factor on measured durations: a server may be slower the last time."""
+
+FIRST_GUESS: Mapping[Phase, float] = MappingProxyType({"evaluation": 300.0, "publication": 180.0})
+"""Seconds reserved for a phase that was not measured yet."""
+
+RECENT: Mapping[Phase, int] = MappingProxyType({"step": 5, "evaluation": 1, "publication": 5})
+"""Durations remembered per phase: the first step, slow by compilation, is soon forgotten, and so is
+the evaluation of a base whose replies end at their limit."""
+
+
+def seconds_until(kill: float | None) -> float:
+    """Seconds until a kill at a Unix time, 0 if it is past; infinite without a kill."""
+    return math.inf if kill is None else max(0.0, kill - time.time())
 
 
 class Schedule(TrainerCallback):
@@ -25,10 +48,12 @@ class Schedule(TrainerCallback):
     Args:
         max_steps: optimizer steps at most.
         seconds: training time at most over all restarts, evaluations included; None: unlimited.
-        deadline: the kill to be ahead of; None: no limit.
+        kill_in: seconds from now until the kill; infinite: none.
         spent_before: seconds that earlier processes of this run trained.
         idle: seconds so far in which nothing could be done; they do not count in how long a step
             or an evaluation takes.
+        margin: seconds kept free before the kill for ending all processes.
+        guesses: seconds to reserve per phase until it was measured once.
         clock: monotonic seconds, injected by tests.
     """
 
@@ -36,23 +61,29 @@ class Schedule(TrainerCallback):
         self,
         max_steps: int,
         seconds: float | None = None,
-        deadline: Deadline | None = None,
+        kill_in: float = math.inf,
         spent_before: float = 0.0,
         idle: Callable[[], float] = lambda: 0.0,
+        margin: float = 60.0,
+        guesses: Mapping[Phase, float] = FIRST_GUESS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not (kill_in >= 0 and margin >= 0):
+            raise ValueError(f"need kill_in >= 0 and margin >= 0, got {kill_in}, {margin}")
         self._max_steps = max_steps
-        self._seconds = seconds
-        self._deadline = deadline
+        self._seconds = seconds or math.inf
+        self._ends_at = clock() + kill_in
         self._spent_before = spent_before
         self._idle = idle
+        self._margin = margin
+        self._guesses = guesses
         self._clock = clock
         self._started = clock()
         self._began = spent_before, 0
         self._spent: dict[str, float] = {}
+        self._measured: dict[Phase, deque[float]] = {}
+        self._share_before_kill = 0.0
         self._step_began = self._busy()
-        if deadline is not None:
-            deadline.begin_training(spent_before)
 
     @property
     def elapsed(self) -> float:
@@ -61,21 +92,24 @@ class Schedule(TrainerCallback):
 
     @property
     def ends_by_kill(self) -> bool:
-        """Return whether a deadline ends the run, after which nothing can be resumed."""
-        return self._deadline is not None
+        """Return whether a kill ends the run, after which nothing can be resumed."""
+        return math.isfinite(self._ends_at)
+
+    def expected(self, phase: Phase) -> float:
+        """Seconds the next `phase` is planned with."""
+        measured = self._measured.get(phase)
+        return SAFETY * max(measured) if measured else self._guesses.get(phase, 0.0)
 
     def training_left(self) -> float:
         """Seconds until training has to stop; infinite where only steps end it."""
-        left = math.inf if not self._seconds else max(0.0, self._seconds - self.elapsed)
-        return left if self._deadline is None else min(left, self._deadline.training_left())
+        return min(max(0.0, self._seconds - self.elapsed), self._before_reserve())
 
     def fraction(self, step: int) -> float:
         """Share of the run that is used up after `step` optimizer steps, in [0, 1]."""
-        used = [step / self._max_steps]
-        if self._seconds:
-            used.append(self.elapsed / self._seconds)
-        if self._deadline is not None:
-            used.append(self._deadline.fraction_used())
+        whole = self.elapsed + self._before_reserve()
+        share = self.elapsed / whole if whole > 0 else 1.0
+        self._share_before_kill = max(self._share_before_kill, share)
+        used = step / self._max_steps, self.elapsed / self._seconds, self._share_before_kill
         return min(1.0, max(used))
 
     def falling(self, step: int, share: float) -> float:
@@ -104,7 +138,7 @@ class Schedule(TrainerCallback):
 
     @contextmanager
     def measured(self, phase: Phase) -> Iterator[None]:
-        """Let the deadline learn how long an evaluation or a publication takes; no step's time."""
+        """Learn how long an evaluation or a publication takes; no step's time."""
         began = self._busy()
         with self.between_steps(phase):
             yield
@@ -120,9 +154,8 @@ class Schedule(TrainerCallback):
         self.spend(phase, taken)
 
     def observe(self, phase: Phase, seconds: float) -> None:
-        """Let the deadline know how long a phase took, also one of an earlier process."""
-        if self._deadline is not None:
-            self._deadline.observe(phase, seconds)
+        """Record how long a phase (a step with its rollouts) took, also in an earlier process."""
+        self._measured.setdefault(phase, deque(maxlen=RECENT[phase])).append(seconds)
 
     def timed(self, phase: str, function: Callable[P, T]) -> Callable[P, T]:
         """`function`, whose seconds count as spent on `phase`."""
@@ -146,9 +179,10 @@ class Schedule(TrainerCallback):
         return spent
 
     def room_for_evaluation(self, before_last: float = 0.0) -> bool:
-        """Return whether an evaluation now leaves time for the last one, `before_last` seconds
-        away."""
-        return self._deadline is None or self._deadline.room_for_evaluation(before_last)
+        """Return whether an evaluation with publication now leaves time before the kill for a step
+        before the last one, and at least `before_last` seconds."""
+        detour = self.expected("evaluation") + self.expected("publication")
+        return self._before_reserve() > detour + max(before_last, self.expected("step"))
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -163,13 +197,18 @@ class Schedule(TrainerCallback):
         now = self._busy()
         # all that came between two steps as well: checkpoints of large models take long
         step_seconds, self._step_began = now - self._step_began, now
-        if self._seconds and self.elapsed + step_seconds > self._seconds:
-            control.should_training_stop = True
         self.observe("step", step_seconds)
-        if self._deadline is not None:
-            control.should_training_stop |= self._deadline.should_stop()
+        control.should_training_stop |= (
+            self.elapsed + step_seconds > self._seconds
+            or self._before_reserve() <= self.expected("step")
+        )
         # to continue with more time, or if the last evaluation is killed
         control.should_save |= control.should_training_stop
+
+    def _before_reserve(self) -> float:
+        """Seconds until all that is left before the kill is needed for the end; 0 when past."""
+        reserve = self._margin + self.expected("evaluation") + self.expected("publication")
+        return max(0.0, self._ends_at - self._clock() - reserve)
 
     def _busy(self) -> float:
         return self._clock() - self._idle()

@@ -1,1 +1,1 @@
-"""Publishing: verified model folders, replaced atomically, in time for the deadline."""
+"""Publishing: verified model folders, replaced atomically."""

@@ -30,10 +30,9 @@ from miner.learning.checkpoints import (
     checkpoint_bytes,
 )
 from miner.learning.learner import Learner
-from miner.learning.schedule import Schedule
+from miner.learning.schedule import Schedule, seconds_until
 from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.publishing.best import Evaluated
-from miner.publishing.deadline import Deadline
 from miner.publishing.errors import PublishingError, UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.progress import TrainingProgress
@@ -124,7 +123,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         schedule = Schedule(
             settings.optimizer.max_steps,
             settings.deadline.seconds,
-            Deadline.at(settings.deadline.ends_at),
+            seconds_until(settings.deadline.ends_at),
             begun.elapsed if begun else 0.0,
             idle=dark.seconds,
         )

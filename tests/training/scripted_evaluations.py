@@ -1,9 +1,10 @@
 """A held-out evaluation whose scores are scripted."""
 
+import math
+
 from miner.distributed.ranks import Ranks
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.learning.schedule import Schedule
-from miner.publishing.deadline import Deadline
 from miner.publishing.errors import PublishingError
 from miner.reporting.run_folder import RunFolder
 from miner.training.held_out import HeldOut
@@ -46,21 +47,19 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=None):
+    def __init__(self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=math.inf):
         self.now = 0.0
         self.took = took
         self.evaluations = [result(scores) for scores in evaluations]
         self.publisher = PublisherDouble()
         self.notes = []
         self.run_dir = run_dir
-        self.deadline = kill and Deadline(
-            kill, started_at=0.0, margin=0.0, guesses={}, clock=lambda: self.now
-        )
+        self.schedule = Schedule(100, kill_in=kill, margin=0.0, guesses={}, clock=lambda: self.now)
         self.held_out = HeldOut(
             self.evaluate,
             lambda score, last: self.publisher.publish(score, last),
             run_dir,
-            Schedule(max_steps=100, deadline=self.deadline, clock=lambda: self.now),
+            self.schedule,
             ranks=Ranks(),
             every_steps=10,
             time_share=time_share,

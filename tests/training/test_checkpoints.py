@@ -1,6 +1,7 @@
 """Checkpoints: their times, their cost, and a disk that has no room for them."""
 
 import errno
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from miner.learning import checkpoints
 from miner.learning.checkpoints import Checkpoints, RunDisk, checkpoint_bytes
 from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer
-from miner.publishing.deadline import Deadline
 from miner.reporting.run_folder import RunFolder
 from tests.builders import build_qwen3, save_base
 from tests.training.in_process import Work
@@ -33,19 +33,18 @@ class Steps:
 
     Args:
         seconds: that writing one takes.
-        given: seconds until a kill; None for a run that only its steps end.
+        given: seconds until a kill; infinite for a run that only its steps end.
     """
 
     def __init__(
-        self, folder: Path, *, seconds: float = 0.0, given: float | None = None, **more: float
+        self, folder: Path, *, seconds: float = 0.0, given: float = math.inf, **more: float
     ) -> None:
         self.now = 0.0
         self._seconds = seconds
         self._args = TrainingArguments(str(folder))
         self._state = TrainerState()
-        kill = Deadline(given or 0, started_at=0.0, margin=0, guesses={}, clock=self._clock)
         self._callback = Checkpoints(
-            Schedule(10**6, deadline=kill if given else None, clock=self._clock),
+            Schedule(10**6, kill_in=given, margin=0, guesses={}, clock=self._clock),
             Ranks(),
             HeartbeatWriter(folder),
             RunDisk(folder, print),

@@ -13,11 +13,9 @@ from safetensors.torch import load_file
 
 import miner.__main__
 from miner.config.run_files import newest_checkpoint
+from miner.learning import schedule
 from miner.learning.learner import write_checkpoint_model
-from miner.learning.schedule import Schedule
-from miner.publishing import deadline
 from miner.publishing.best import BestModel, Evaluated
-from miner.publishing.deadline import Deadline
 from miner.publishing.output_path import PUBLICATION_FILE
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
@@ -116,7 +114,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
     def clock():
         return 60.0 * len(steps)
 
-    class PaceOfSteps(Schedule):
+    class PaceOfSteps(schedule.Schedule):
         def __init__(self, *given, **named):
             super().__init__(*given, **named, clock=clock)
 
@@ -125,8 +123,7 @@ def train_for_a_quarter_of_an_hour(*arguments):
             super().on_step_end(*state, **more)
 
     run.Schedule = PaceOfSteps
-    deadline.time = SimpleNamespace(time=lambda: 0.0, monotonic=clock)
-    Deadline.__init__.__kwdefaults__ |= {"clock": clock}
+    schedule.time = SimpleNamespace(time=lambda: 0.0)
     sys.argv = ["miner", *arguments, "deadline.ends_at=900"]
     miner.__main__.main()
 

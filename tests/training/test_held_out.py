@@ -9,7 +9,7 @@ from miner.config.errors import ConfigurationError
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.statistics import paired_difference
-from miner.publishing.deadline import SAFETY
+from miner.learning.schedule import SAFETY
 from miner.publishing.errors import PublishingError
 from miner.publishing.gate import undecided_pairs
 from miner.reporting.run_folder import RunFolder
@@ -152,7 +152,7 @@ def test_what_follows_from_an_evaluation_takes_of_its_share(tmp_path):
 def test_a_restart_remembers_how_long_an_evaluation_takes(tmp_path):
     World(tmp_path, BASE, took=25.0).held_out.start()
     again = World(tmp_path, BETTER, time_share=0.2, kill=3600.0)
-    assert again.deadline.expected("evaluation") == SAFETY * 25.0
+    assert again.schedule.expected("evaluation") == SAFETY * 25.0
     again.held_out.start()
     steps_of(again, 45.0, 10, 20, 30)
     assert [record.step for record in again.records()] == [0, 30]

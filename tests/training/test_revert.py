@@ -22,7 +22,6 @@ from miner.learning.checkpoints import Checkpoints, RunDisk
 from miner.learning.schedule import Schedule
 from miner.learning.trainer import EpisodeTrainer
 from miner.publishing.best import Evaluated
-from miner.publishing.deadline import Deadline
 from miner.reporting.figures import learning_curve
 from miner.reporting.run_folder import RunFolder
 from miner.training import revert
@@ -356,7 +355,7 @@ def test_the_best_weights_are_kept_while_another_evaluation_can_find_them_lost(
         kept.append(step)
         now[0] += 7.0
 
-    late = Schedule(3, deadline=Deadline(0, started_at=0.0))
+    late = Schedule(3, kill_in=0)
     for schedule, expected in ((late, []), (Schedule(3, clock=lambda: now[0]), [1])):
         trainer, best = SimpleNamespace(halvings=0), SimpleNamespace(keep=keep)
         way_back = make_revert(tmp_path, Ranks(), trainer, best, print, schedule)
