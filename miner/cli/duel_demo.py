@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import math
 import os
 import time
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,10 +19,30 @@ from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import print_line
 
+if TYPE_CHECKING:
+    from miner.duel.league import Row
+    from miner.duel.players.base import Player
+
 CACHE = Path(".cache/tiny-duels")
 RECIPE = RECIPES / "tiny-duels.toml"
 TRAINING_SECONDS = 660.0
 SUMMARY_FILE = "summary.json"
+EVALUATION_SEED = 42
+MATCH_PAIRS = 5
+"""The tournament's clock allows more."""
+ROWS = (
+    ("leduc_poker", None, "random"),
+    ("leduc_poker", None, "cfr"),
+    ("leduc_poker", None, "rival"),
+    ("goofspiel", 5, "random"),
+    ("goofspiel", 5, "bid"),
+    ("goofspiel", 8, "random"),
+    ("goofspiel", 8, "bid"),
+    ("liars_dice", None, "random"),
+    ("liars_dice", None, "rival"),
+    ("clobber", "4x5", "random"),
+)
+"""Of the summary: game, cards or board (None: it has one size), opponent."""
 
 
 def duel_demo_command(
@@ -80,27 +102,66 @@ def _base(console: Console) -> Path:
 def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:
     """Scores of the model in a folder by game and opponent, and its share of forfeits."""
     from miner.duel.players.model import load_model_player
-    from miner.duel.scoreboard import MEETINGS, score
 
     async def play() -> dict[str, object]:
         player = load_model_player(model, "trained")
         games: dict[str, dict[str, object]] = {}
         forfeits = played = 0
         try:
-            for meeting in MEETINGS:
-                result = await score(player, meeting, pairs)
-                estimate = result.score
-                games.setdefault(meeting.name, {})[meeting.opponent] = {
+            for game, size, opponent in ROWS:
+                row = await score(player, game, size, opponent, pairs)
+                estimate, forfeited = row.score, sum(row.forfeits.values())
+                assert estimate is not None
+                name = f"{game}-{size}" if size else game
+                games.setdefault(name, {})[opponent] = {
                     "score": estimate.mean,
                     "low": estimate.low,
                     "high": estimate.high,
                     "games": estimate.n,
                 }
-                forfeits, played = forfeits + result.forfeits, played + estimate.n
-                about = f"{estimate}, {result.forfeits} forfeited"
-                print_line(console, f"{meeting.name} against {meeting.opponent}: {about}")
+                forfeits, played = forfeits + forfeited, played + estimate.n
+                about = f"{estimate}, {forfeited} forfeited"
+                print_line(console, f"{name} against {opponent}: {about}")
         finally:
             await player.close()
         return {"seconds": 0.0, "forfeits": forfeits / played, "games": games}
 
     return asyncio.run(play())
+
+
+async def score(
+    player: "Player", game: str, size: int | str | None, opponent: str, pairs: int
+) -> "Row":
+    """Both seats of each of the tournament's first `pairs` seeds, in matches of ten games at once.
+
+    The interval takes pairs for independent, although those of a match share notes.
+
+    Raises: `InfrastructureError` for a player that fails for good.
+    """
+    from miner.duel.channel.tasks import fitting_seeds
+    from miner.duel.league import LeagueResult
+    from miner.duel.match import Limits, play_match
+    from miner.duel.play import Rules
+    from miner.duel.players.catalog import make_player
+    from miner.duel.table import game_seeds
+    from miner.duel.wording import own_wording
+    from miner.environments.errors import InfrastructureError
+    from miner.games import game_named
+
+    other = make_player(opponent, [game], seat=1)
+    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None)
+    seeds = list(islice(fitting_seeds(game, game_seeds(EVALUATION_SEED), (size,)), pairs))
+    limits = Limits(seconds=math.inf)
+    matches = await asyncio.gather(
+        *(
+            play_match(
+                *(game_named(game), player, other, rules, limits),
+                seeds=seeds[first : first + MATCH_PAIRS],
+            )
+            for first in range(0, pairs, MATCH_PAIRS)
+        )
+    )
+    for match in matches:
+        if match.failure is not None:
+            raise InfrastructureError(f"a match of {game} broke off: {match.failure}")
+    return LeagueResult([player.name], [game], matches).row(player.name, game)

@@ -8,7 +8,7 @@ Invariants:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from miner.config.contract import GAME_REPLAYS, LOSSES_IN_A_ROW, MATCH_SECONDS, MOST_FORFEITS
@@ -78,11 +78,15 @@ async def play_match(
     rules: Rules,
     limits: Limits,
     *,
+    seeds: Iterable[int] | None = None,
     on_game: Callable[[GameRecord], None] = lambda record: None,
 ) -> MatchResult:
     """Play a match. A player that fails for good ends it and is named in `failure`.
 
     Cancelled, it returns what was played.
+
+    Args:
+        seeds: of its pairs; None: all that the rules draw.
     """
     result = MatchResult(game.name, first.name, second.name)
     players, notes = (first, second), (Notes(first.counter), Notes(second.counter))
@@ -97,8 +101,8 @@ async def play_match(
         return await play_game(game, seed, players, notes, rules, first_seat=first_seat)
 
     begun = rules.clock()
-    seeds = fitting_seeds(game.name, game_seeds(rules.evaluation_seed), rules.sizes)
-    for number, seed in enumerate(seeds, 1):
+    drawn = fitting_seeds(game.name, game_seeds(rules.evaluation_seed), rules.sizes)
+    for number, seed in enumerate(drawn if seeds is None else seeds, 1):
         try:
             for first_seat in (0, 1):
                 await asyncio.sleep(0)  # rule players never wait: let an interrupt in

@@ -4,14 +4,15 @@ import signal
 
 import pytest
 
+from miner.cli.duel_demo import score
 from miner.duel import gating
 from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
 from miner.duel.play import Rules
-from miner.duel.players.base import Reply, ReplyForfeit
+from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
-from miner.duel.scoreboard import Meeting, score
 from miner.duel.turn import Request
+from miner.environments.errors import InfrastructureError
 from miner.evaluation.statistics import mean_score
 from tests.commands import miner
 from tests.duel.stand_ins import Scripted, interrupting, lowest_call
@@ -47,10 +48,11 @@ def test_an_interrupt_ends_the_gate(moves: int, monkeypatch: pytest.MonkeyPatch)
 
 async def test_the_teacher_scores_what_it_is_known_for() -> None:
     teacher = make_player("teacher", ["leduc_poker"])
-    scored = await score(teacher, Meeting("leduc_poker", "random"), 100)
+    scored = await score(teacher, "leduc_poker", None, "random", 100)
+    assert scored.score is not None
     assert scored.score.n == 200
     assert scored.score.low > 0.6
-    assert scored.forfeits == 0
+    assert not scored.forfeits
 
 
 async def test_goofspiel_has_the_cards_that_were_asked_for() -> None:
@@ -61,7 +63,7 @@ async def test_goofspiel_has_the_cards_that_were_asked_for() -> None:
         seen.add(len(request.legal))
         return lowest_call(request)
 
-    await score(Scripted("lowest", answer), Meeting("goofspiel", "random", 8), 3)
+    await score(Scripted("lowest", answer), "goofspiel", 8, "random", 3)
     assert max(seen) == 8
 
 
@@ -69,7 +71,17 @@ async def test_forfeits_are_counted_and_lost() -> None:
     def answer(request: Request) -> Reply:
         raise ReplyForfeit(Cause.NO_CALL, "nothing")
 
-    scored = await score(Scripted("silent", answer), Meeting("goofspiel", "bid", 5), 4)
-    assert scored.forfeits == scored.score.n == 8
+    scored = await score(Scripted("silent", answer), "goofspiel", 5, "bid", 4)
+    assert scored.score is not None
+    assert scored.forfeits == {"no tool call": 8}
+    assert scored.score.n == 8
     assert scored.score.mean == 0
     assert scored.score.high == pytest.approx(mean_score([0.0] * 4).high), "each pair counts once"
+
+
+async def test_a_player_that_fails_has_no_score() -> None:
+    def answer(request: Request) -> Reply:
+        raise PlayerError("its server is away")
+
+    with pytest.raises(InfrastructureError, match=r"broke off: .*server is away"):
+        await score(Scripted("lost", answer), "leduc_poker", None, "random", 6)
