@@ -8,15 +8,15 @@ A policy does not see the opponent's hand, nor moves that are made for it. They 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import pyspiel
+
 from miner.config.contract import GAMES
 from miner.environments.games import CHANCE, GameSession
+from miner.environments.games import Move as Event
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
-from miner.games import Scene
+from miner.games import Game, Scene
 from miner.reporting.records import Move, Replay
 from miner.reporting.scenes import scenes
-
-Turn = tuple[int, tuple[Reply, ...]]
-"""The action of one turn, and all replies it took to name it."""
 
 
 def replay_of(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
@@ -43,13 +43,61 @@ def replay_with(result: EvaluationResult, episode: EpisodeRecord, **played: Any)
     return Replay(**known, channel=result.channel, policy=result.policy, **played)
 
 
+def replay_of_moves(
+    result: EvaluationResult,
+    episode: EpisodeRecord,
+    game: Game,
+    loaded: pyspiel.Game,
+    history: Sequence[Event],
+    turns: Iterable[Sequence[Reply]],
+    *,
+    opening: int = 0,
+    longest: int | None = None,
+) -> Replay:
+    """The replay of a game by its moves.
+
+    Args:
+        loaded: the game, in which moves follow each other.
+        turns: replies to each of the agent's moves, then those that led to none.
+        opening: moves before the players' first, drawn for them.
+        longest: characters of a turn's replies that its scene shows.
+    """
+    left = iter(turns)
+    moves: list[Move] = []
+    details: list[Scene] = []
+    for number, (player, _, label) in enumerate(history):
+        if number < opening:
+            moves.append(Move(by="chance", label=f"opening: {label}"))
+        elif player == CHANCE:
+            moves.append(Move(by="chance", label=label))
+        else:
+            agent = player == episode.seat
+            replies = tuple(next(left, ())) if agent else ()
+            moves.append(Move(by="agent" if agent else "opponent", label=label, replies=replies))
+            said = "\n".join(reply.text for reply in replies)[:longest]
+            details.append({"said": said} if replies else {})
+    actions = [action for _, action, _ in history]
+    return replay_with(
+        result,
+        episode,
+        moves=tuple(moves),
+        unanswered=tuple(reply for turn in left for reply in turn),
+        scenes=tuple(scenes(game, loaded, actions, opening=opening, details=details)),
+    )
+
+
 def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
     """The replay of a game; the channel "step" has other random streams than the rest."""
     stream: Literal["train", "evaluate"] = "train" if result.channel == "step" else "evaluate"
     session = GameSession(episode.task_id, episode.seed, opponent=episode.opponent, stream=stream)
-    turns, unanswered = _by_turn(episode.replies)
-    for action, _ in turns:
-        session.play(action)
+    turns: list[list[Reply]] = [[]]
+    for reply in episode.replies:
+        turns[-1].append(reply)
+        if reply.valid:
+            if reply.action is None:
+                raise ValueError(f"the action of the reply {reply.text[:80]!r} is not known")
+            session.play(reply.action)
+            turns.append([])
     score = episode.score
     ended = session.done and not episode.failure and score is not None
     if ended and abs(session.score() - (score or 0.0)) > 1e-6:
@@ -58,49 +106,5 @@ def _played_again(result: EvaluationResult, episode: EpisodeRecord) -> Replay:
             f"{result.channel!r} scored {score}, but its actions lead to {session.score()}: the "
             "server played other cards than it was asked to"
         )
-    moves = tuple(_moves(session, turns))
-    return replay_with(
-        result,
-        episode,
-        moves=moves,
-        unanswered=unanswered,
-        scenes=tuple(_scenes(session, moves)),
-    )
-
-
-def _by_turn(replies: Sequence[Reply]) -> tuple[list[Turn], tuple[Reply, ...]]:
-    """The turns that found an action, and the replies of the turn that never did."""
-    turns: list[Turn] = []
-    pending: list[Reply] = []
-    for reply in replies:
-        pending.append(reply)
-        if reply.valid:
-            if reply.action is None:
-                raise ValueError(f"the action of the reply {reply.text[:80]!r} is not known")
-            turns.append((reply.action, tuple(pending)))
-            pending = []
-    return turns, tuple(pending)
-
-
-def _scenes(session: GameSession, moves: Sequence[Move]) -> list[Scene]:
-    """The positions of a game, with the replies that led to them."""
-    details: list[Scene] = [
-        {"said": "\n".join(reply.text for reply in move.replies)} if move.replies else {}
-        for move in moves
-        if move.by != "chance"
-    ]
-    history = [move.action for move in session.history]
-    return scenes(
-        session.game, session.game.load_by_turns(session.task_id), history, details=details
-    )
-
-
-def _moves(session: GameSession, turns: Sequence[Turn]) -> Iterable[Move]:
-    replies = iter(turns)
-    for player, _, label in session.history:
-        if player == CHANCE:
-            yield Move(by="chance", label=label)
-        elif player == session.agent_seat:
-            yield Move(by="agent", label=label, replies=next(replies)[1])
-        else:
-            yield Move(by="opponent", label=label)
+    loaded = session.game.load_by_turns(session.task_id)
+    return replay_of_moves(result, episode, session.game, loaded, session.history, turns)

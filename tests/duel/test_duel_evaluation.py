@@ -73,6 +73,8 @@ def test_a_replay_has_every_move_of_both_sides(played: Path) -> None:
         [reply] = move.replies
         call = json.loads(reply.text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
         assert call["arguments"]["action_id"] == reply.action
+    said = [scene["said"] for scene in replay.scenes if "said" in scene]
+    assert said == [move.replies[0].text for move in agents]
     assert any(move.by == "opponent" for move in replay.moves)
     played = [move for move in replay.moves if move.by in ("agent", "opponent")]
     assert len(replay.scenes) == 1 + len(played)
