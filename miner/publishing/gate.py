@@ -51,10 +51,11 @@ class Bet:
 
     Attributes:
         log_capital: natural logarithm of the capital, 0 at first.
+        highest: the highest that it has been, which Ville's inequality bounds.
     """
 
     def __init__(self, least: float) -> None:
-        self.log_capital = 0.0
+        self.log_capital = self.highest = 0.0
         self._least = least
         self._count = 1  # half a win and half a loss as a prior: no stake is certain
         self._mean, self._variance = 0.5, 0.25
@@ -64,6 +65,7 @@ class Bet:
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"{value!r} is not a result of a pair: scores are in [0, 1]")
         self.log_capital += math.log1p(self._stake() * (value - self._least))
+        self.highest = max(self.highest, self.log_capital)
         self._count += 1
         before = value - self._mean
         self._mean += before / self._count
@@ -112,8 +114,8 @@ class Gate:
     @property
     def undecided(self) -> list[str]:
         """Games that are not shown to be even yet, and "forfeits"."""
-        open_games = [game for game, bet in self._games.items() if bet.log_capital < self.needed]
-        return open_games + ["forfeits"] * (self._forfeits.log_capital < self.needed)
+        open_games = [game for game, bet in self._games.items() if bet.highest < self.needed]
+        return open_games + ["forfeits"] * (self._forfeits.highest < self.needed)
 
     def is_open(self, game: str) -> bool:
         """Return whether more pairs of this game could decide something."""

@@ -48,6 +48,14 @@ def test_better_candidates_pass() -> None:
     assert sum(_passes(1, 0.6, rng) for _ in range(100)) > 90
 
 
+def test_what_a_bet_has_reached_stays_decided() -> None:
+    """The game is played further, as long as another bet is open."""
+    gate = Gate(["game", "open"])
+    for score in [1.0] * 10 + [0.0] * 10:
+        gate.add("game", score, 0, 0)
+    assert gate.undecided == ["open", "forfeits"]
+
+
 def test_one_game_lost_stops_all() -> None:
     gate, rng = Gate(["won", "lost"]), Random(2)
     for _ in range(400):
