@@ -93,8 +93,7 @@ class Gate:
     def __init__(self, games: Iterable[str], number: int = 1) -> None:
         self.needed = math.log(BASE_CAPITAL * number**2)
         self._games = {game: Bet(LEAST) for game in games}
-        # a pair's forfeits of both sides, as a number in [0, 1]: see `add`
-        self._forfeits = Bet(0.5 - FORFEIT_MARGIN / 2)
+        self._forfeits = _forfeit_bet()
 
     def add(self, game: str, score: float, forfeits: int, start_forfeits: int) -> None:
         """A pair of games.
@@ -117,9 +116,23 @@ class Gate:
         open_games = [game for game, bet in self._games.items() if bet.highest < self.needed]
         return open_games + ["forfeits"] * (self._forfeits.highest < self.needed)
 
+    @property
+    def without_forfeits(self) -> int:
+        """Pairs, of all games together, that decide the bet on forfeits where there are none."""
+        bet, pairs = _forfeit_bet(), 0
+        while bet.highest < self.needed:
+            bet.add(0.5)
+            pairs += 1
+        return pairs
+
     def is_open(self, game: str) -> bool:
         """Return whether more pairs of this game could decide something."""
         return bool({game, "forfeits"} & set(self.undecided))
+
+
+def _forfeit_bet() -> Bet:
+    """A bet on the forfeits of both sides, of a pair as a number in [0, 1]: see `Gate.add`."""
+    return Bet(0.5 - FORFEIT_MARGIN / 2)
 
 
 def look_error(number: int, *, last: bool) -> float:

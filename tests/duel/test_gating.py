@@ -15,7 +15,7 @@ from miner.duel.turn import Request
 from miner.environments.errors import InfrastructureError
 from miner.evaluation.statistics import mean_score
 from tests.commands import miner
-from tests.duel.stand_ins import Scripted, interrupting, lowest_call
+from tests.duel.stand_ins import Scripted, interrupting, lowest_call, move
 
 
 async def test_a_stronger_player_passes_and_the_weaker_one_does_not(
@@ -28,6 +28,34 @@ async def test_a_stronger_player_passes_and_the_weaker_one_does_not(
     assert len(seeds) == len(set(seeds)) > 1, "matches repeat games"
     weak = await play_gate("random", "teacher", ["leduc_poker"], 60)
     assert "leduc_poker" in weak.undecided
+
+
+def _above(request: Request) -> Reply:
+    """In Goofspiel the card above the one that `lowest_call` plays, and in the last round the 1."""
+    if request.kind == "reflection":
+        return Reply()
+    return move(2 if 2 in request.legal else request.legal[:2][-1])
+
+
+@pytest.mark.parametrize("loser", [0, 1])
+async def test_pairs_are_counted_as_played_where_losses_in_a_row_end_matches(
+    loser: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = [Scripted("wins", _above), Scripted("wins no game", lowest_call)]
+    monkeypatch.setattr(gating, "make_player", lambda named, games, seat: made[seat ^ (not loser)])
+    seeds: list[int] = []
+    monkeypatch.setattr(gating, "Rules", lambda *drawn: seeds.append(drawn[0]) or Rules(*drawn))
+    gate = await play_gate("a", "b", ["goofspiel"], 220)
+    assert gate.undecided == ([] if loser else ["goofspiel"])
+    assert len(seeds) == 44, "of five pairs each"
+    assert not caplog.records
+
+
+async def test_too_few_pairs_for_the_bet_on_forfeits_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await play_gate("random", "random", ["leduc_poker", "goofspiel"], 1)
+    assert "216 decide, which is --pairs 108" in caplog.text
 
 
 @pytest.mark.parametrize("number", [1, 2])
