@@ -36,7 +36,8 @@ async def play_gate(
     """The gate of two players' matches, at most `pairs` pairs of each game.
 
     Games take turns, a match of `PAIRS_AT_ONCE` pairs each or of fewer where a stop rule ends it,
-    and end as soon as nothing is open.
+    and end as soon as nothing is open. A turn has no time limit: on a slow CPU a model would
+    forfeit for its time, not for its play.
     Raises: `ConfigurationError` for players that there are not, `InfrastructureError` for a player
         that fails for good.
     """
@@ -55,7 +56,7 @@ async def play_gate(
         seeds, played = game_seeds(seed), dict.fromkeys(games, 0)
         while left := [game for game in games if gate.is_open(game) and played[game] < pairs]:
             for game in filter(gate.is_open, left):
-                rules = Rules(next(seeds), wording)
+                rules = Rules(next(seeds), wording, turn_limit_s=None)
                 most = min(PAIRS_AT_ONCE, pairs - played[game])
                 limits = Limits(seconds=float("inf"), pairs=most)
                 played[game] += await _play(gate, game, players, rules, limits)

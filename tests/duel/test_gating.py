@@ -1,10 +1,13 @@
 """The gate's matches between real players, and the scores of a summary."""
 
+import asyncio
 import signal
+from typing import Any
 
 import pytest
 
 from miner.cli.duel_demo import score
+from miner.config.contract import TURN_SECONDS
 from miner.duel import gating
 from miner.duel.gating import play_gate
 from miner.duel.outcome import Cause
@@ -12,17 +15,30 @@ from miner.duel.play import Rules
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
 from miner.duel.turn import Request
+from miner.duel.wording import Wording
 from miner.environments.errors import InfrastructureError
 from miner.evaluation.statistics import mean_score
 from tests.commands import miner
 from tests.duel.stand_ins import Scripted, interrupting, lowest_call, move
+from tests.virtual_time import run_paused
+
+
+def _drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Seeds of the gate's matches from now on."""
+    seeds: list[int] = []
+
+    def rules(seed: int, wording: Wording, **more: Any) -> Rules:
+        seeds.append(seed)
+        return Rules(seed, wording, **more)
+
+    monkeypatch.setattr(gating, "Rules", rules)
+    return seeds
 
 
 async def test_a_stronger_player_passes_and_the_weaker_one_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seeds: list[int] = []
-    monkeypatch.setattr(gating, "Rules", lambda *drawn: seeds.append(drawn[0]) or Rules(*drawn))
+    seeds = _drawn(monkeypatch)
     strong = await play_gate("teacher", "random", ["leduc_poker"], 300)
     assert strong.passed
     assert len(seeds) == len(set(seeds)) > 1, "matches repeat games"
@@ -43,12 +59,26 @@ async def test_pairs_are_counted_as_played_where_losses_in_a_row_end_matches(
 ) -> None:
     made = [Scripted("wins", _above), Scripted("wins no game", lowest_call)]
     monkeypatch.setattr(gating, "make_player", lambda named, games, seat: made[seat ^ (not loser)])
-    seeds: list[int] = []
-    monkeypatch.setattr(gating, "Rules", lambda *drawn: seeds.append(drawn[0]) or Rules(*drawn))
+    seeds = _drawn(monkeypatch)
     gate = await play_gate("a", "b", ["goofspiel"], 220)
     assert gate.undecided == ([] if loser else ["goofspiel"])
     assert len(seeds) == 44, "of five pairs each"
     assert not caplog.records
+
+
+class Slow(Scripted):
+    """Takes longer for a turn than the tournament allows."""
+
+    async def reply(self, request: Request) -> Reply:
+        await asyncio.sleep(2 * TURN_SECONDS)
+        return await super().reply(request)
+
+
+def test_a_slow_machine_is_no_forfeit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [Scripted("quick", lowest_call), Slow("slow", lowest_call)]
+    monkeypatch.setattr(gating, "make_player", lambda named, games, seat: made[seat])
+    gate, _ = run_paused(play_gate("a", "b", ["leduc_poker"], 60))
+    assert "forfeits" in gate.undecided, "the start has none"
 
 
 async def test_too_few_pairs_for_the_bet_on_forfeits_are_named(
