@@ -1,7 +1,8 @@
 """Results of an evaluation: one record per episode, and the summary read off them.
 
 Invariant: an episode either counts (`score` in [0, 1]) or was excluded because the environment's
-infrastructure failed (`score` None); nothing else is ever left out of the mean.
+infrastructure failed, a prompt had no room, or this machine was too slow for a duel (`score` None);
+nothing else is ever left out of the mean.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "too_long"
 EpisodeKey = tuple[str, int, int, str]
 
 EXCLUDING: tuple[Failure, ...] = ("too_long", "infrastructure")
-"""Failures of episodes that no score counts."""
+"""Failures of episodes that no score counts, in any channel."""
 
 _COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")
 
@@ -148,8 +149,8 @@ class EvaluationResult(BaseModel):
 
     @property
     def unplayed(self) -> tuple[EpisodeRecord, ...]:
-        """Episodes that the policy or the servers could not play."""
-        return tuple(e for e in self.episodes if e.failure in ("policy", "infrastructure"))
+        """Episodes that were excluded or that the policy could not play."""
+        return tuple(e for e in self.episodes if e.score is None or e.failure == "policy")
 
     @property
     def by_deck_size(self) -> dict[int, Estimate]:

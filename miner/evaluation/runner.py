@@ -3,9 +3,10 @@
 Invariants:
 * every task comes out exactly once, in the list's order;
 * only an environment whose infrastructure failed in every try and a prompt that the engine has no
-  room for exclude an episode; a time-out, a failing policy, three invalid replies and a protocol
-  violation all score 0, the last one at once in the grader's games and elsewhere if it came again:
-  replies that make an environment raise are to gain nothing;
+  room for exclude an episode, and in duels, whose clock is this machine's and not the grader's, a
+  time-out; elsewhere that, a failing policy, three invalid replies and a protocol violation all
+  score 0, the last one at once in the grader's games and elsewhere if it came again: replies that
+  make an environment raise are to gain nothing;
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
@@ -54,7 +55,8 @@ class Rules:
 
     Attributes:
         concurrency: episodes played at once (the source's capacity is never exceeded).
-        timeout_s: seconds after which a try ends with score 0; None waits for ever.
+        timeout_s: seconds after which a try ends, with score 0 or in a duel excluded; None waits
+            for ever.
         retry: failures of infrastructure that do not exclude an episode yet.
     """
 
@@ -88,7 +90,7 @@ async def evaluate(
     started = time.monotonic()
     scheduler = Scheduler(
         source,
-        partial(_attempt, policy, rules.timeout_s, _scored(source.name)),
+        partial(_attempt, policy, rules.timeout_s, source.name),
         retry=rules.retry,
         places=max(1, min(rules.concurrency, source.capacity)),
         outages=outages,
@@ -130,12 +132,12 @@ def _scored(channel: str) -> tuple[type[Exception], ...]:
 async def _attempt(
     policy: Policy,
     timeout_s: float | None,
-    scored: tuple[type[Exception], ...],
+    channel: str,
     environment: Environment,
     task: EpisodeTask,
     tries: int,
 ) -> EpisodeRecord:
-    """One try. Raises what decides nothing: failures that are not `scored`, settings, defects."""
+    """One try. Raises what decides nothing: failures that are not `_scored`, settings, defects."""
     started = time.monotonic()
     replies: list[Reply] = []
     score: float | None = 0.0
@@ -149,9 +151,10 @@ async def _attempt(
         if not replies[-1].valid:
             failure, fault = "invalid_replies", replies[-1].fault or "no legal action"
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
-    except scored as error:
+    except _scored(channel) as error:
         failure = next(each for kind, each in _FAILURES.items() if isinstance(error, kind))
-        score = None if failure in EXCLUDING else 0.0
+        slow = failure == "timeout" and FACTS[channel].duels
+        score = None if slow or failure in EXCLUDING else 0.0
         message = str(error) or (f"no result within {timeout_s:g} s" if timeout_s else "timed out")
     return EpisodeRecord.of(
         task,

@@ -31,6 +31,12 @@ CANDIDATES = ("candidates", "last_candidates")
 DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
 
+_FUTILE = {
+    "too_long": "raise rollout.max_episode_tokens or lower evaluation.max_reply_tokens",
+    "timeout": "raise rollout.episode_seconds",
+}
+"""Failures of the base's episodes that come again, and what to do about each."""
+
 FIRST_BY = 4
 """Part of the time left after which the first candidate is evaluated at the latest."""
 
@@ -132,7 +138,7 @@ class HeldOut(TrainerCallback):
         """Evaluate the base model, unless an earlier process of this run did.
 
         Raises: `InfrastructureError` if most episodes were lost: nothing could be compared with it;
-            `ConfigurationError` if most were too long, as they will be again.
+            `ConfigurationError` if most were too long or too slow, as they will be again.
         """
         if self._best is None:
             began = self._clock()
@@ -144,11 +150,9 @@ class HeldOut(TrainerCallback):
                     f"{len(lost)} of the base model's {len(base.scores)} held-out episodes were "
                     f"lost (the first: {lost[0].message}): "
                 )
-                if 2 * sum(each.failure == "too_long" for each in lost) > len(lost):
-                    raise ConfigurationError(
-                        f"{message}raise rollout.max_episode_tokens or lower "
-                        "evaluation.max_reply_tokens"
-                    )
+                for failure, advice in _FUTILE.items():
+                    if 2 * sum(each.failure == failure for each in lost) > len(lost):
+                        raise ConfigurationError(f"{message}{advice}")
                 raise InfrastructureError(
                     f"{message}check the environment servers and rollout.episode_seconds"
                 )

@@ -102,6 +102,15 @@ async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
     assert source.closed == 1
 
 
+async def test_a_duel_that_this_machine_is_too_slow_for_does_not_count() -> None:
+    source = ScriptedSource({7: [[retry(), None], [won()]]}, name="duel")
+    rules = Rules(timeout_s=0.05)
+    result = await evaluate(ScriptedPolicy(), source, [task(7)], rules)
+    [record] = result.episodes
+    assert (record.score, record.failure, record.tries) == (None, "timeout", 1)
+    assert result.unplayed == result.episodes
+
+
 def test_the_time_begins_when_the_environment_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ready(self: ScriptedSource, environment: Environment, task: EpisodeTask) -> None:
         await asyncio.sleep(500)

@@ -200,19 +200,23 @@ def test_a_base_that_could_not_be_evaluated_is_not_a_yardstick(tmp_path):
     assert not (tmp_path / "best.json").exists()
 
 
-def without_room(evaluation, count):
+def without_room(evaluation, count, failure="too_long"):
     """The same, of which the first ones were too long."""
-    lost = {"score": None, "failure": "too_long", "message": "a prompt of 900 tokens"}
+    lost = {"score": None, "failure": failure, "message": "a prompt of 900 tokens"}
     episodes = [each.model_copy(update=lost) for each in evaluation.episodes[:count]]
     return evaluation.model_copy(update={"episodes": (*episodes, *evaluation.episodes[count:])})
 
 
-def test_a_base_whose_games_are_too_long_is_no_servers_fault(tmp_path):
+@pytest.mark.parametrize(
+    ("failure", "setting"),
+    [("too_long", "evaluation.max_reply_tokens"), ("timeout", "rollout.episode_seconds")],
+)
+def test_a_base_whose_games_are_too_long_is_no_servers_fault(tmp_path, failure, setting):
     """Else the orchestrator would wait for them, and have the same games played again."""
     world = World(tmp_path, BASE)
     [evaluation] = world.evaluations
-    world.evaluations = [without_room(evaluation, 25)]
-    with pytest.raises(ConfigurationError, match=r"25 .* a prompt of 900 .*max_reply_tokens"):
+    world.evaluations = [without_room(evaluation, 25, failure)]
+    with pytest.raises(ConfigurationError, match=f"25 .* a prompt of 900 .*{setting}"):
         world.held_out.start()
 
 
