@@ -122,7 +122,7 @@ def _policy(run: EvaluationRun) -> Iterator[Policy]:
             run.folder,
             name=run.name or str(run.folder),
             temperature=run.temperature,
-            max_reply_tokens=run.max_reply_tokens,
+            max_reply_tokens=run.reply_tokens,
             max_sessions=rules_of(run).concurrency,
             dtype=run.dtype,
             served=FACTS[run.environment.channel].served_dtype,

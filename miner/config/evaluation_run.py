@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from miner.config.contract import GRADER_BASE_SEED, GRADER_EPISODES
+from miner.config.channel_facts import FACTS
+from miner.config.contract import DUEL_REPLY_TOKENS, GRADER_BASE_SEED, GRADER_EPISODES
 from miner.config.errors import ConfigurationError
 from miner.config.overrides import parse_overrides
 from miner.config.settings import Settings
@@ -17,7 +18,7 @@ _READ = ("model", "environment", "threads")
 """Settings of training that an evaluation heeds."""
 
 WHOLE_REPLY_TOKENS = 256
-"""Longest reply of a model that is judged as by the grader, which has no limit."""
+"""Longest reply of a model that is judged as by the servers' grader, which has no limit."""
 
 BaselineName = Literal["random", "match", "highest", "lowest"]
 
@@ -54,10 +55,11 @@ class EvaluationRun(Settings):
     concurrency: int | None = Field(
         None, ge=1, description="Episodes at once; empty: the grader's 4, or 64 in this process."
     )
-    max_reply_tokens: int = Field(
-        WHOLE_REPLY_TOKENS,
+    max_reply_tokens: int | None = Field(
+        None,
         ge=1,
-        description="Longest reply of model.path (the grader has no limit).",
+        description="Longest reply of model.path, in tokens; empty: 512 in duels, as graded, else "
+        "256 (the servers' grader has no limit).",
     )
     replays: int = Field(2, ge=0, description="Games to keep for looking at.")
     out: Path = Field(
@@ -85,6 +87,12 @@ class EvaluationRun(Settings):
         if named != "auto":
             return named
         return "graded" if self.environment.servers else "builtin"
+
+    @property
+    def reply_tokens(self) -> int:
+        """Longest reply of the model, as graded unless it is set."""
+        graded = DUEL_REPLY_TOKENS if FACTS[self.channel].duels else WHOLE_REPLY_TOKENS
+        return self.max_reply_tokens or graded
 
 
 def refuse_unread(overrides: Sequence[str]) -> None:
