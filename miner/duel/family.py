@@ -1,7 +1,8 @@
 """Choice of the tool-call parser for a model folder, in the tournament's order.
 
 Invariants:
-* the id decides (exact ids first, then the first fitting part), else config.json's type;
+* an exact id decides, then a type and template that are served with the validator's template, then
+  the first fitting part of the id, else config.json's type;
 * a job's model has a hash for a name, so the family is read from its template instead of its id.
 """
 
@@ -37,20 +38,23 @@ def model_family(
 def folder_family(folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the parser that the model in `folder` will be served with.
 
-    Where the name is a hash: a Llama whose template asks for Hermes' calls is a Hermes; a Gemma 4
-    or Mistral 3 without a template, or with one that asks for Hermes' calls, is a base that is
-    served with the validator's template, and read as Qwen's.
+    A Gemma 4 or Mistral 3 without a template, or with one that asks for Hermes' calls, is a base
+    that is served with the validator's template, and read as Qwen's, under any name: the parts of a
+    name would fit its instructed sibling too. Where the name is a hash, a Llama whose template asks
+    for Hermes' calls is a Hermes.
 
     Raises: `ConfigurationError` for a model of no known family: the tournament would serve it
         without a parser, and it would forfeit every game.
     """
     name, kind = folder.name.lower().replace("--", "/"), model_type(folder)
-    by_name = BASES_WITHOUT_TEMPLATE.get(name) or _first_fitting(name)
-    if by_name is not None:
-        return by_name
+    if name in BASES_WITHOUT_TEMPLATE:
+        return BASES_WITHOUT_TEMPLATE[name]
     shown = _form_shown(tokenizer)
     if kind.startswith(TYPES_WITHOUT_TEMPLATE) and shown in (None, "hermes"):
         return "qwen25"
+    by_name = _first_fitting(name)
+    if by_name is not None:
+        return by_name
     by_type = _first_fitting(kind.lower())
     if shown is not None and by_type in (None, "llama3"):
         return shown
