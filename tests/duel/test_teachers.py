@@ -130,6 +130,9 @@ EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
         (CARDS, [1, 2, 3, 5, 4], [], "They bid by no rule."),  # three ties of five are luck
         (EIGHT, [1, 2, 3, 4, 5, 6, 8, 7], [], "They bid the prize."),  # six of eight are a slip
         (EIGHT, [1, 2, 3, 4, 5, 7, 8, 6], [], "They bid by no rule."),
+        ([], [], [], "They bid by no rule."),  # a forfeit at once
+        ([1, 2], [1, 2], [], "They bid by no rule."),
+        ([2], [3], ["They bid the prize."], "They bid the prize."),  # keeps what was noted
     ],
 )
 def test_goofspiel_notes_the_rule_that_a_whole_game_shows(

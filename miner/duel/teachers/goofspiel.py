@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from miner.config.contract import DUEL_CARDS
 from miner.duel.teachers.base import Seen, Values
 from miner.games.goofspiel import split_ascending
 
@@ -54,8 +55,13 @@ class GoofspielTeacher:
         return _Turn(seen).move() - 1
 
     def note(self, seen: Seen) -> str:
-        """Bids of the prizes after a game of ties, and as long as games with this note are won."""
+        """Bids of the prizes after a game of ties, and as long as games with this note are won.
+
+        A forfeit that left fewer rounds than any deck has shows nothing.
+        """
         rounds = _Rounds(seen, 0)
+        if rounds.deck < min(DUEL_CARDS):
+            return RULE if RULE in seen.notes else NO_RULE
         tied = rounds.ties >= rounds.deck - SLIPS * (rounds.deck >= LARGE)
         return RULE if tied or (RULE in seen.notes and rounds.lead > 0) else NO_RULE
 
