@@ -36,6 +36,7 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.held_out_games import USUALLY_GATED, usual_episodes
 from miner.config.learning_settings import (
     DemonstrationSettings,
     OptimizerSettings,
@@ -178,7 +179,7 @@ class RolloutSettings(Section):
         None,
         ge=1,
         description="Episodes that a process plays at once at most; empty: a step's, on a CPU all "
-        "held-out ones too.",
+        "held-out ones too (of duels 100, unless `evaluation.episodes` is set).",
     )
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",
@@ -210,7 +211,11 @@ class EvaluationSettings(Section):
     time_share: float = Field(
         1.0, gt=0, le=1, description="Share of the time for them: one too soon is left out."
     )
-    episodes: int = Field(100, ge=10, description="Held-out graded episodes, greedy.")
+    episodes: int = Field(
+        100,
+        ge=10,
+        description=f"Held-out graded episodes, greedy; in duels {USUALLY_GATED} of each game.",
+    )
     max_reply_tokens: int | None = Field(
         None, ge=1, description="Longest reply in them, in tokens; empty: as in rollout."
     )
@@ -336,9 +341,14 @@ class Settings(Section):
     def resolve(cls, tree: Tree) -> Self:
         """A tree over the defaults. Raises: `ConfigurationError` naming each key and its value."""
         try:
-            return cls.model_validate(tree)
+            found = cls.model_validate(tree)
         except ValidationError as error:
             raise ConfigurationError(explained(error, tuple(setting_fields(cls)))) from None
+        usual = usual_episodes(found.environment.channel, found.environment.games)
+        if usual and "episodes" not in found.evaluation.model_fields_set:
+            gated = found.evaluation.model_copy(update={"episodes": usual})
+            found = found.model_copy(update={"evaluation": gated})
+        return found
 
     def having(self, **sections: Tree) -> Self:
         """These settings with other values: `settings.having(rollout={"group_size": 4})`.

@@ -10,6 +10,7 @@ import torch
 
 from miner.background_loop import BackgroundLoop
 from miner.config.errors import ConfigurationError
+from miner.config.held_out_games import usual_episodes
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, ensure_world_variables
 from miner.distributed.zero import loading_whole
@@ -73,17 +74,26 @@ def open_engine(
     )
 
 
+UNSET_AT_ONCE = 100
+"""Cached turns of six games at once would be more than a CPU's memory holds of most models."""
+
+
 def live_episodes(settings: Settings, ranks: Ranks) -> int:
     """Episodes that one rank plays at once.
 
     On GPUs those of a step, or as many as the plan has found memory for: held-out games may be
     more, and the clock of one that only waits for a place in the engine would run. On a CPU all
-    held-out games too, since a tiny model gains from many rows.
+    held-out games too, since a tiny model gains from many rows, but of duels `UNSET_AT_ONCE` where
+    their number is not the user's.
     """
-    live, rollout = settings.episodes_per_step, settings.rollout
+    live, rollout, held_out = settings.episodes_per_step, settings.rollout, settings.evaluation
     on_cpu = rollout.engine == "transformers" and not torch.cuda.is_available()
-    if on_cpu or rollout.live_episodes:
-        live = max(live, settings.evaluation.episodes)
+    environment = settings.environment
+    unset = held_out.episodes == usual_episodes(environment.channel, environment.games)
+    if rollout.live_episodes:
+        live = max(live, held_out.episodes)
+    elif on_cpu:
+        live = max(live, UNSET_AT_ONCE if unset else held_out.episodes)
     live = max(1, live // ranks.count)
     return min(live, settings.rollout.live_episodes or live)
 

@@ -13,6 +13,7 @@ from miner.config.channel_facts import FACTS
 from miner.config.control_groups import total_memory
 from miner.config.errors import ConfigurationError, base_folder
 from miner.config.heartbeat import HeartbeatWriter
+from miner.config.held_out_games import few_gated
 from miner.config.run_files import BEST_FILE
 from miner.config.settings import Settings
 from miner.publishing.output_path import check_apart, check_replaceable
@@ -40,6 +41,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     if not settings.output.take_over:
         _check_tasks(settings)
     prepare_trackers(settings)
+    warn_of_gate(settings)
     prepare_run_dir(settings)
     heartbeat = HeartbeatWriter(settings.run_dir)
     beat = partial(heartbeat.beat, "publishing the base model")
@@ -101,6 +103,15 @@ def checked_paths(settings: Settings) -> tuple[Path, Path]:
     if not settings.output.take_over:
         check_replaceable(output)
     return base, output
+
+
+def warn_of_gate(settings: Settings) -> None:
+    """Warn where the gate cannot let a model pass that plays some game as its base does."""
+    environment = settings.environment
+    if FACTS[environment.channel].duels and (
+        why := few_gated(settings.evaluation.episodes, len(set(environment.games)))
+    ):
+        logger.warning(why)
 
 
 EPISODE_BYTES = 8 << 10

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from miner.config.held_out_games import FIRST_PAIRS, LAST_PAIRS
 from miner.publishing.best import Evaluated
 from miner.publishing.gate import (
     BASE_CAPITAL,
@@ -166,6 +167,13 @@ def test_one_look_sees_what_a_bet_would_not() -> None:
     assert not mean_exceeds([], LEAST, LAST_ERROR)
     assert not mean_exceeds([1.0] * 2, LEAST, LAST_ERROR)
     assert mean_exceeds([0.5] * 75, LEAST, LAST_ERROR)
+
+
+@pytest.mark.parametrize(("last", "pairs"), [(True, LAST_PAIRS), (False, FIRST_PAIRS)])
+def test_settings_know_how_many_pairs_show_that_a_game_has_not_changed(last, pairs) -> None:
+    error = look_error(1, last=last)
+    assert mean_exceeds([0.5] * pairs, LEAST, error)
+    assert not mean_exceeds([0.5] * (pairs - 1), LEAST, error)
 
 
 def test_a_pair_with_a_lost_game_shows_nothing() -> None:

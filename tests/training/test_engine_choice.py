@@ -57,6 +57,24 @@ def test_flags_that_cannot_work_are_refused_at_the_start(options, words, loop, t
 
 
 @pytest.mark.parametrize(
+    ("words", "live"),
+    [
+        ((), 100),
+        (("evaluation.episodes=900",), 900),
+        (("rollout.live_episodes=300",), 300),
+        (("rollout.groups_per_step=64",), 512),
+    ],
+)
+def test_held_out_duels_that_the_user_has_not_numbered_are_not_all_played_at_once(
+    monkeypatch, words, live
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    small = ("environment.channel=duel", "rollout.groups_per_step=4", "rollout.group_size=8")
+    settings = Settings.load(None, (*small, *words), environ={})
+    assert live_episodes(settings, SimpleNamespace(count=1)) == live
+
+
+@pytest.mark.parametrize(
     ("gpu", "engine", "live"),
     [
         (False, "transformers", 100),  # a step has 48 episodes, an evaluation 200

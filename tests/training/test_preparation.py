@@ -57,6 +57,20 @@ def test_a_model_of_another_run_gives_way_to_the_base(settings, base):
     assert published(settings).step == 0
 
 
+@pytest.mark.parametrize(
+    ("channel", "episodes", "warned"),
+    [("duel", 142, True), ("duel", 144, False), ("builtin", 10, False)],
+)
+def test_too_few_games_for_the_gate_are_named(
+    settings, channel, episodes, warned, caplog: pytest.LogCaptureFixture
+):
+    games = {"channel": channel, "games": ["leduc_poker", "othello"]}
+    held_out = {"episodes": episodes}
+    prepare_run(settings.having(environment=games, evaluation=held_out), in_process=True)
+    assert ("35 pairs of each of 2 games" in caplog.text) == warned
+    assert ("gate of duels" in caplog.text) == warned
+
+
 @pytest.mark.parametrize("in_container", [False, True])
 def test_a_container_has_its_base_before_anything_foreign_is_read(
     settings, in_container, monkeypatch

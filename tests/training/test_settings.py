@@ -6,6 +6,7 @@ import pytest
 
 from miner.config.channel_facts import unused_settings
 from miner.config.errors import ConfigurationError
+from miner.config.held_out_games import USUALLY_GATED
 from miner.config.reference import settings_reference
 from miner.config.section import setting_fields
 from miner.config.settings import (
@@ -33,6 +34,21 @@ def test_resolved_settings_read_back_equal(tmp_path):
     file = tmp_path / "resolved.toml"
     file.write_text(to_toml(settings))
     assert Settings.load(file, environ={}) == settings
+
+
+@pytest.mark.parametrize(
+    ("words", "episodes"),
+    [
+        ((), 100),
+        (("environment.channel=duel",), 6 * USUALLY_GATED),
+        (("environment.channel=duel", "environment.games=othello,othello"), USUALLY_GATED),
+        (("environment.channel=duel", "evaluation.episodes=40"), 40),
+    ],
+)
+def test_duels_hold_out_games_enough_for_their_gate(words, episodes):
+    settings = Settings.load(None, words, environ={})
+    assert settings.evaluation.episodes == episodes
+    assert settings.having(seed=3).evaluation.episodes == episodes
 
 
 def test_servers_come_from_the_environment_unless_they_are_set():

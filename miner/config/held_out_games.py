@@ -1,0 +1,41 @@
+"""Held-out games of duels that its gate needs (`miner.publishing.gate`): the defaults."""
+
+import math
+from collections.abc import Collection
+from typing import Final
+
+from miner.config.channel_facts import FACTS
+
+LAST_PAIRS: Final = 36
+"""Fewest pairs of a game whose results training has not changed that let the last weights pass."""
+
+FIRST_PAIRS: Final = 56
+"""The same of the first candidate during training. Tests hold both against the gate."""
+
+_TO_SPARE = 1.1
+"""Results that differ by chance cost pairs."""
+
+LEAST_GATED: Final = 2 * math.ceil(_TO_SPARE * LAST_PAIRS)
+"""Games of each game where there is no time for more."""
+
+USUALLY_GATED: Final = 2 * math.ceil(_TO_SPARE * FIRST_PAIRS)
+"""Games of each game where the user sets none."""
+
+
+def usual_episodes(channel: str, games: Collection[str]) -> int | None:
+    """Held-out episodes where the user sets none; None: as declared in the settings."""
+    return USUALLY_GATED * len(set(games)) if FACTS[channel].duels else None
+
+
+def few_gated(episodes: int, games: int) -> str:
+    """Return why so many held-out games, in turns of so many games, cannot pass; empty if they can.
+
+    A game that training makes better can pass in fewer, but every game has to.
+    """
+    if (pairs := episodes // 2 // games) >= LAST_PAIRS:
+        return ""
+    return (
+        f"evaluation.episodes={episodes} is too few for the gate of duels: {pairs} pairs of each "
+        f"of {games} games, and one that stays as it is needs {LAST_PAIRS}. The start would be "
+        f"kept; set evaluation.episodes={USUALLY_GATED * games}"
+    )
