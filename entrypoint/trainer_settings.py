@@ -27,6 +27,7 @@ from miner.config.contract import (
     dataset_folder,
 )
 from miner.config.errors import ConfigurationError
+from miner.config.held_out_games import LEAST_GATED
 from miner.config.overrides import Tree, merged, parse_overrides, value_at
 from miner.config.recipes import Recipe, recipe, recipe_for
 from miner.config.settings import Settings
@@ -58,10 +59,8 @@ DUEL_NOTES = 0.5
 """Share of games with notes on the opponent: all of a match but the first."""
 
 GATED_GAMES = 300
-"""Held-out games of each game: the gate sees too little in fewer, see docs/duels.md."""
-
-LEAST_GATED = 64
-"""The same where an engine plays too slowly: in fewer the gate sees no gain of 0.1."""
+"""Held-out games of each game: the gate sees too little in fewer, see docs/duels.md. Where an
+engine plays too slowly there are `LEAST_GATED`."""
 
 LEAST_HELD_OUT = 20
 """Held-out games of a job on servers where an engine plays too slowly."""

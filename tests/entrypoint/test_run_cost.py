@@ -26,6 +26,7 @@ from entrypoint.topology import plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS, PlannedSettings
 from entrypoint.workload import DUELS, SERVED, TURN_SECONDS, duels, workload
 from miner.config.contract import GAMES
+from miner.config.held_out_games import LEAST_GATED, few_gated
 from tests.entrypoint.test_topology import MODELS
 
 NAMES = ", ".join(f'"{name}"' for name in GAMES)
@@ -108,7 +109,7 @@ QWEN_32B = {
 
 
 def test_the_base_of_a_large_model_plays_as_many_games_as_it_has_time_for(tmp_path: Path) -> None:
-    """An engine beside its weights holds eleven; the gate needs 64 of each game."""
+    """An engine beside its weights holds eleven; the gate needs 72 of each game."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN_32B))
     jobs = [
         prepared(str(tmp_path / "config.json"), "4xH100-80GB", 1.5, *words)
@@ -116,11 +117,12 @@ def test_the_base_of_a_large_model_plays_as_many_games_as_it_has_time_for(tmp_pa
     ]
     few, all_of_them = jobs
     assert few.cost.evaluation < 0.2 * few.invocation.job.seconds < all_of_them.cost.evaluation
-    assert few.settings.evaluation.episodes == few.cost.episodes == 6 * 64
+    assert few.settings.evaluation.episodes == few.cost.episodes == 6 * LEAST_GATED
+    assert not few_gated(few.cost.episodes, 6)
     assert all_of_them.settings.evaluation.episodes == 1800
     assert few.cost.steps > 100 > all_of_them.cost.steps
     assert prepared("7B", "4xH100-80GB", 1.5).settings.evaluation.episodes == 1800
-    assert prepared("14B", "1xH100-80GB", 0.04).settings.evaluation.episodes == 6 * 64
+    assert prepared("14B", "1xH100-80GB", 0.04).settings.evaluation.episodes == 6 * LEAST_GATED
 
 
 def test_held_out_duels_are_played_as_many_at_once_as_the_memory_holds() -> None:
@@ -315,7 +317,7 @@ def test_a_plan_knows_the_held_out_games_of_trainers_that_have_to_generate(
     written = RunPlan.model_validate_json(job.plan.model_dump_json())
     served, alone = job.settings.evaluation, written.unserved_evaluation
     assert alone is not None
-    assert 6 * 64 <= alone.episodes < served.episodes == 1800
+    assert 6 * LEAST_GATED <= alone.episodes < served.episodes == 1800
     assert (alone.time_share, alone.base_seed) == (served.time_share, served.base_seed)
     topology, work = job.topology.without_engine(), workload(job.settings)
     assert topology.live_episodes == job.settings.rollout.live_episodes
