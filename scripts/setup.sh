@@ -3,6 +3,9 @@
 # nothing when .venv was made from the same pins.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mkdir -p .cache
+exec 9>>.cache/setup.lock
+! command -v flock >/dev/null || flock 9 # one at a time: each would remove what the other makes
 
 venv=.venv
 made_from=$(cat "$venv/.python" 2>/dev/null || true)
@@ -13,7 +16,8 @@ import sys
 if not (3, 11) <= sys.version_info[:2] <= (3, 12):
     sys.exit(f"setup: Python {sys.version.split()[0]} found, 3.11 or 3.12 needed: set PYTHON=/path/to/python3.11")
 P
-stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock requirements-models.txt; "$python" -V; } |
+stamp=$({ cat requirements-cpu.txt requirements-dev.txt requirements-cpu.lock requirements-models.txt; "$python" -V
+  realpath "$venv" 2>/dev/null || echo "$PWD/$venv"; } | # programs in it name its place
   sha256sum | cut -d' ' -f1)
 [ -f "$venv/.pins" ] && [ "$(cat "$venv/.pins")" = "$stamp" ] && exit 0
 

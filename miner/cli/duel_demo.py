@@ -7,7 +7,6 @@ import os
 import time
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.rule import Rule
 
 from miner.cli.demo import ending_children, only_demo, train, watched
+from miner.config.out_folder import made_once
 from miner.config.recipes import RECIPES
 from miner.config.run_files import write_atomically
 from miner.reporting.progress import print_line
@@ -91,12 +91,9 @@ def _base(console: Console) -> Path:
         if step % 50 == 0:
             console.print(f"step {step} of {recipe.steps}: loss {loss:.2f}")
 
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=CACHE) as aside:  # one that is cut off is no base
-            build.build_duel_base(Path(aside) / "base", recipe=recipe, progress=progress)
-            (Path(aside) / "base").rename(folder)
-    return folder
+    return made_once(
+        folder, lambda out: build.build_duel_base(out, recipe=recipe, progress=progress)
+    )
 
 
 def _summary(model: Path, pairs: int, console: Console) -> dict[str, object]:

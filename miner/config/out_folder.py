@@ -1,6 +1,7 @@
 """Checks of a folder for results, before they are worked for."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from miner.config.errors import ConfigurationError
@@ -31,3 +32,21 @@ def check_new(out: Path) -> None:
     check_out(out)
     if out.exists() and any(out.iterdir()):
         raise ConfigurationError(f"{out} is not empty: name another folder, or remove it")
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """The model in `folder`, made beside it by `make` if it is not there.
+
+    A kill leaves nothing half made, and of several makers at once the first one's stays.
+    """
+    if not (folder / "config.json").is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+            made = Path(beside) / folder.name
+            make(made)
+            try:
+                made.rename(folder)
+            except OSError:
+                if not (folder / "config.json").is_file():
+                    raise
+    return folder
