@@ -70,7 +70,7 @@ class Recipe:
             fitted.append(self.policy_gradient)
         fit = merged(*fitted)
         rate = value_at(fit, "optimizer.learning_rate")
-        if rate is not None and value_at(whole, "model.tuning") == "lora":
+        if isinstance(rate, int | float) and value_at(whole, "model.tuning") == "lora":
             fit = merged(fit, {"optimizer": {"learning_rate": rate * self.lora_rate}})
         return merged(fit, tree)
 
@@ -102,10 +102,15 @@ def read_recipe(path: Path) -> Recipe:
 def _left(table: Tree, tree: Tree) -> Tree:
     """`table` without the keys that `tree` sets."""
     return {
-        key: _left(value, tree.get(key, {})) if isinstance(value, dict) else value
+        key: _left(value, _table(tree.get(key))) if isinstance(value, dict) else value
         for key, value in table.items()
         if isinstance(value, dict) or key not in tree
     }
+
+
+def _table(value: Any) -> Tree:
+    """`value`, or nothing where it is no table, which validation will say."""
+    return value if isinstance(value, dict) else {}
 
 
 def recipe(name: str) -> Recipe:
@@ -127,7 +132,7 @@ def recipe_for(parameters: int) -> Recipe:
 def read_toml(path: Path) -> Tree:
     """A file of settings as it is. Raises: `ConfigurationError` naming it."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigurationError(f"settings file {path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:

@@ -38,7 +38,7 @@ from miner.publishing.output_path import (
     staging_prefix,
     stagings,
 )
-from miner.publishing.structure import ModelReport, read_json
+from miner.publishing.structure import ModelReport, check_structure, read_json
 from miner.publishing.verify import verify_model
 
 logger = logging.getLogger(__name__)
@@ -112,6 +112,8 @@ class Publisher:
 
         Raises: `PublishingError`; `UnverifiedModelError` if the base model is damaged.
         """
+
+        check_structure(model_path, strict=False, published=False)
 
         def save(folder: Path) -> None:
             copy_base_model(model_path, folder)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from miner.config.contract import SERVED_BY_TRANSFORMERS
@@ -133,12 +134,21 @@ def _padding(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return tokenizer.eos_token
 
 
+_UNUSABLE = (
+    *(OSError, ValueError, TokenizerError, ChatTemplateError, SafetensorError),
+    AttributeError,  # a config.json that holds no object
+)
+
+
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, TokenizerError, ChatTemplateError) as error:
-        raise ConfigurationError(f"the model in {folder} cannot be used: {error}") from error
+    except _UNUSABLE as error:
+        raise ConfigurationError(
+            f"the model in {folder} cannot be used: {error}; if it was downloaded in part, "
+            "download it again"
+        ) from error
 
 
 def check_model_folder(folder: Path, *, named: str = "") -> None:

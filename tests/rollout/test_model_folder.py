@@ -1,6 +1,7 @@
 """Loading a model folder with all that playing it needs, or saying what it lacks."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -79,6 +80,17 @@ def test_what_cannot_be_loaded_is_named(whole, tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"version": ')
     with pytest.raises(ConfigurationError, match=f"the model in {tmp_path} cannot be used: "):
         load_chat(tmp_path)
+
+
+@pytest.mark.parametrize("left", [130, 1000], ids=["a pointer", "cut off"])
+def test_weights_that_are_not_whole_are_named(whole, tmp_path, left):
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    os.truncate(tmp_path / "model.safetensors", left)
+    with pytest.raises(ConfigurationError, match=f"in {tmp_path} cannot be used: .*download"):
+        load_model_folder(tmp_path, torch.float32)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ConfigurationError, match=f"in {tmp_path} cannot be used"):
+        load_model_folder(tmp_path, torch.float32)
 
 
 def test_a_folder_without_a_model_is_distinguished_from_an_adapter(whole, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,10 @@ def infinite_weights(base: Path) -> None:
     save_file(weights, base / "model.safetensors", metadata={"format": "pt"})
 
 
+def cut_off(base: Path) -> None:
+    os.truncate(base / "model.safetensors", 1000)
+
+
 def short_context(base: Path) -> None:
     build_qwen3(max_position_embeddings=256).half().save_pretrained(base)
 
@@ -52,6 +57,7 @@ def short_context(base: Path) -> None:
         (broken_tokenizer, TrainerStatus.DISK, False, ["the tokenizer does not load"]),
         (raising_template, TrainerStatus.REFUSED, True, ["no chat today", "cannot be used"]),
         (unknown_architecture, TrainerStatus.DISK, False, ["unheard"]),
+        (cut_off, TrainerStatus.DISK, False, ["/base/model.safetensors is truncated"]),
         (infinite_weights, TrainerStatus.REFUSED, True, ["model.norm.weight", "NaN or infinite"]),
         (
             short_context,

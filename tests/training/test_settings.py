@@ -169,3 +169,25 @@ def test_what_a_file_sets_wins_over_tables_of_the_recipe_that_it_extends(
     settings = Settings.load(path, environ={})
     assert settings.optimizer.learning_rate == pytest.approx(rate)
     assert settings.rollout.group_size == group_size
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[model]\ntuning = "lora"\n[optimizer]\nlearning_rate = "high"\n', "learning_rate"),
+        ('rollout = 3\n[recipe]\nextends = "smollm2"\n', "'rollout'"),
+        ("run_dir = 2025-01-01\n", "run_dir='\"2025-01-01\"'"),
+    ],
+)
+def test_a_value_of_another_type_is_named(text, words, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=re.escape(words)):
+        Settings.load(path, environ={})
+
+
+def test_a_file_as_windows_writes_it_is_read(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 7\r\n[rollout]\r\ngroup_size = 3\r\n")
+    settings = Settings.load(path, environ={})
+    assert (settings.seed, settings.rollout.group_size) == (7, 3)
