@@ -1,10 +1,10 @@
 """The plan in readable form: the parts of a dry run, printed as aligned lines."""
 
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from entrypoint.console import mask
 from entrypoint.hardware import GIB, Hardware
@@ -113,7 +113,8 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _text(title: str, text: str) -> None:
-    sys.stdout.write(f"== {title} ==\n{mask(text)}\n")
+    with suppress(OSError):  # its reader may have gone
+        print(f"== {title} ==\n{mask(text)}", flush=True)
 
 
 def _clock(moment: float, plan: RunPlan) -> str:

@@ -2,12 +2,16 @@
 
 import logging
 import os
+import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import typer
+from rich.console import Console
 
 from miner.cli.agent import agent_command
 from miner.cli.audit import audit_command
@@ -65,6 +69,7 @@ app.command("publish-base")(publish_base_command)
 def main() -> None:
     """Run the command line; a failure that the user can fix is one sentence on stderr."""
     quiet_libraries()
+    _outlive_readers()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         _run()
@@ -78,6 +83,29 @@ def main() -> None:
             raise
         traceback.print_exc()
         _leave(TrainerStatus.CRASHED)
+
+
+def _outlive_readers() -> None:
+    """Let work go on where nobody reads its output any more, and end as by SIGTERM, with all that
+    was done kept, where the terminal is closed (not under nohup)."""
+    terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        for descriptor in terminals:  # what is written to a closed terminal is an error
+            _silence(descriptor)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def unread(console: Console) -> None:
+        console.quiet = True
+        _silence(sys.stdout.fileno())
+
+    Console.on_broken_pipe = unread  # type: ignore[method-assign]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, hung_up)
+
+
+def _silence(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _run() -> None:
@@ -95,8 +123,9 @@ def _run() -> None:
 def _leave(status: int) -> NoReturn:
     """End at once. A rank that failed would wait for the others while it ends its process groups,
     and they wait for it; the launcher ends them by its status."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody may read them
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)
 
 

@@ -1,0 +1,41 @@
+"""Nobody reads on (a closed pipe, a closed terminal): the work goes on, or ends with all it has."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from miner.config.statuses import TrainerStatus
+
+LEAGUE = [sys.executable, "-m", "miner", "league", "random", "bid", "--games", "goofspiel"]
+
+
+def _league(folder: Path) -> dict[str, object]:
+    read: dict[str, object] = json.loads((folder / "league.json").read_text())
+    return read
+
+
+def test_a_reader_that_goes_away_ends_no_command(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*LEAGUE, "--pairs", "2", "--out", tmp_path], stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert _league(tmp_path)["matches"]
+
+
+def test_a_closed_terminal_ends_a_command_as_sigterm_does(tmp_path: Path) -> None:
+    mine, terminal = os.openpty()
+    command = [*LEAGUE, "--pairs", "100000", "--minutes", "1000", "--out", tmp_path]
+    running = subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE)
+    os.close(terminal)
+    assert os.read(mine, 1)  # it has begun
+    os.close(mine)
+    running.send_signal(signal.SIGHUP)
+    _, said = running.communicate(timeout=120)
+    assert (running.returncode, said) == (TrainerStatus.INTERRUPTED, b"")
+    assert _league(tmp_path)["matches"]
