@@ -99,7 +99,7 @@ def _outlive_readers() -> None:
         console.quiet = True
         _silence(sys.stdout.fileno())
 
-    Console.on_broken_pipe = unread  # type: ignore[method-assign]
+    Console.on_broken_pipe = unread  # type: ignore[method-assign, assignment]
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, hung_up)
 
