@@ -20,7 +20,7 @@ from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.episodes import task_stream
-from miner.training.run_dir import prepare_run_dir
+from miner.training.run_dir import check_foreign, prepare_run_dir
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,8 @@ def publish_base(publisher: Publisher, base: Path, beat: Callable[[], None] = la
 def checked_paths(settings: Settings) -> tuple[Path, Path]:
     """The base model's folder and the output path.
 
-    Raises: `ConfigurationError` if one is missing, or publishing would replace a folder in use.
+    Raises: `ConfigurationError` if one is missing, publishing would replace a folder in use, or
+        run_dir holds another tool's files.
     """
     base, output = base_folder(settings.model.path), settings.output.dir
     check_model_folder(base, named="model.path ")
@@ -102,6 +103,7 @@ def checked_paths(settings: Settings) -> tuple[Path, Path]:
     check_apart(output, base, settings.run_dir)
     if not settings.output.take_over:
         check_replaceable(output)
+        check_foreign(settings.run_dir)
     return base, output
 
 

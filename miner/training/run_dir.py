@@ -58,6 +58,22 @@ WITH_ADAPTERS = {"model.tuning", "optimizer.learning_rate"}
 """Settings that may change where adapters take the place of full fine-tuning that saved nothing."""
 
 
+def check_foreign(folder: Path) -> None:
+    """Raise `ConfigurationError` if `folder` holds another tool's checkpoints or records."""
+    if (folder / SETTINGS_FILE).exists() or has_begun(folder):
+        return
+    run, way_out = RunFolder(folder), "name a folder that does not exist yet, or move it away"
+    for path in (folder / CHECKPOINTS, run.steps.path):
+        if path.exists():
+            raise ConfigurationError(
+                f"run_dir {folder} holds {path.name}, which the miner has not written: {way_out}"
+            )
+    try:
+        run.evaluations.read()  # those of `miner evaluate` are added to
+    except ConfigurationError as error:
+        raise ConfigurationError(f"run_dir {folder}: {error}; {way_out}") from None
+
+
 def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
@@ -67,7 +83,8 @@ def prepare_run_dir(settings: Settings) -> None:
     folder = settings.run_dir
     checkpoint = newest_checkpoint(folder / CHECKPOINTS)
     written = folder / SETTINGS_FILE
-    if written.exists():
+    known = written.exists()
+    if known:
         try:
             before = Settings.load(written, environ={})
         except ConfigurationError as error:
@@ -87,7 +104,7 @@ def prepare_run_dir(settings: Settings) -> None:
     except OSError as error:
         raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
-    if checkpoint is None:
+    if checkpoint is None and known:
         leftovers = ["metrics.jsonl"]
         if not (folder / BEST_FILE).exists():  # else its models are not evaluated again
             leftovers += [REVERT_FILE, BEST_WEIGHTS_FILE]

@@ -10,8 +10,10 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
 from miner.publishing.publisher import PublishedScore, Publisher
-from miner.training.preparation import check_memory, prepare_run, publish_base
+from miner.reporting.run_folder import RunFolder
+from miner.training.preparation import check_memory, checked_paths, prepare_run, publish_base
 from tests.builders import CHATML, build_tokenizer, save_base
+from tests.reporting.made import evaluation
 
 
 @pytest.fixture
@@ -99,6 +101,31 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
     assert not best.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/checkpoint-500/model.safetensors", "metrics.jsonl", "evaluations.jsonl"]
+)
+def test_another_tools_folder_is_refused_and_left_as_it_was(settings, name):
+    file = settings.run_dir / name
+    file.parent.mkdir(parents=True)
+    file.write_text('{"loss": 0.5}\n')
+    with pytest.raises(ConfigurationError, match=rf"{name.split('/')[0]}.*name a folder that"):
+        checked_paths(settings)  # before a lock is made
+    with pytest.raises(ConfigurationError, match=r"run_dir .*/run"):
+        prepare_run(settings, in_process=True)
+    assert [path for path in settings.run_dir.rglob("*") if path.is_file()] == [file]
+    assert not settings.output.dir.exists()
+
+
+def test_evaluations_without_a_run_are_added_to(settings):
+    evaluations = RunFolder(settings.run_dir).evaluations
+    evaluations.append(evaluation("base", 0.4))
+    with evaluations.path.open("a") as file:
+        file.write("torn")
+    before = evaluations.path.read_text()
+    prepare_run(settings, in_process=True)
+    assert evaluations.path.read_text() == before
 
 
 def test_a_base_without_a_template_is_published_with_one(settings, base):
