@@ -37,12 +37,13 @@ from miner.reporting.token_records import FOLDER as TOKENS
 BASE_FILE = "base_fingerprint.json"
 
 MAY_DIFFER: dict[str, Any] = {
+    "run_dir": True,  # the folder is the run, where it was moved too
     "deadline": True,
     "threads": True,
     "report_to": True,
     "token_records": True,
     "checkpoint": True,
-    "model": {"gradient_checkpointing"},
+    "model": {"path", "gradient_checkpointing"},  # the base is known by its fingerprint
     "environment": {"servers", "channel"},
     "demonstrations": {"processes"},
     "evaluation": {"time_share"},
@@ -137,7 +138,7 @@ def _remove_half_written(folder: Path) -> None:
 
 
 def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun: bool) -> None:
-    now, then = settings.model_dump(exclude=MAY_DIFFER), before.model_dump(exclude=MAY_DIFFER)
+    now, then = _comparable(settings), _comparable(before)
     changed = [
         f"{section}.{name}" if isinstance(value, dict) else section
         for section, value in now.items()
@@ -159,6 +160,14 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
             f"run_dir {folder} holds a run with other settings ({', '.join(changed)}): resume with "
             "the same ones, name another run_dir, or delete the folder to start again"
         )
+
+
+def _comparable(settings: Settings) -> dict[str, Any]:
+    """The settings that bind a run, output.dir resolved: best.json describes the model there."""
+    values = settings.model_dump(exclude=MAY_DIFFER)
+    if output := settings.output.dir:
+        values["output"]["dir"] = output.resolve()
+    return values
 
 
 def _own_code(settings: Settings) -> dict[str, str]:

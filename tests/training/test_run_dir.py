@@ -149,6 +149,26 @@ def test_a_run_continues_with_a_copy_of_its_base_model(tmp_path):
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
 
 
+def test_a_run_continues_where_it_was_moved_and_under_another_spelling(tmp_path, monkeypatch):
+    save_base(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    begin(tmp_path, "model.path=base", "output.dir=out")
+    for name in ("run", "base"):
+        (tmp_path / "moved").mkdir(exist_ok=True)
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    moved = (f"run_dir={tmp_path / 'moved' / 'run'}", f"model.path={tmp_path / 'moved' / 'base'}")
+    prepare_run_dir(settings(tmp_path, *moved, f"output.dir={tmp_path / 'moved' / '..' / 'out'}"))
+    with pytest.raises(ConfigurationError, match=r"other settings \(output\.dir\)"):
+        prepare_run_dir(settings(tmp_path, *moved, "output.dir=another"))
+
+
+def test_another_base_model_at_another_path_is_refused(tmp_path):
+    begin(tmp_path, f"model.path={save_base(tmp_path / 'base')}")
+    other = save_base(tmp_path / "other", build_qwen3(seed=1))
+    with pytest.raises(ConfigurationError, match=r"another base model .*\(model\.safetensors\)"):
+        prepare_run_dir(settings(tmp_path, f"model.path={other}"))
+
+
 @pytest.mark.parametrize("changed", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_another_base_model_at_the_same_path_is_refused_and_its_files_named(tmp_path, changed):
     base = save_base(tmp_path / "base")
