@@ -58,7 +58,7 @@ def _values(field: FieldInfo) -> str:
         for sign, attribute in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
             limit = getattr(bound, attribute, None)
             if limit is not None:
-                bounds.append(f"{sign} {limit:g}")
+                bounds.append(f"{sign} {limit:.10g}")
     return " ".join([_type(field.annotation), *bounds])
 
 

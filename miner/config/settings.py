@@ -242,7 +242,7 @@ class Settings(Section):
     """One training run. See the sections; `python -m miner train --dry-run` prints it resolved."""
 
     run_dir: Path = Field(Path("runs/train"), description="Checkpoints, records, replays.")
-    seed: int = Field(0, ge=0, description="Of tasks, sampling and initialisation.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of tasks, sampling and initialisation.")
     threads: int | None = Field(None, ge=1, description="CPU threads of torch; empty: torch's own.")
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = Field(
         (),

@@ -100,7 +100,7 @@ def live_episodes(settings: Settings, ranks: Ranks) -> int:
 
 def _sampling_seed(settings: Settings, ranks: Ranks) -> int:
     """Of the draws of this process; no two ranks share one, so that groups are not correlated."""
-    return settings.seed * ranks.count + ranks.rank
+    return (settings.seed * ranks.count + ranks.rank) % 2**32  # vLLM seeds NumPy: 32 bits
 
 
 def _colocated_engine(

@@ -205,8 +205,10 @@ def test_a_server_is_pushed_weights_of_the_dtype_that_it_holds(monkeypatch, loop
     assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
 
 
-def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp_path):
-    """The dtype is not that of config.json, which is vLLM's choice; no two ranks share a seed."""
+@pytest.mark.parametrize(("seed", "drawn"), [(7, 23), (2**31 - 1, 2**31 - 1)])
+def test_the_colocated_engine_is_opened_as_it_was_planned(seed, drawn, monkeypatch, loop, tmp_path):
+    """The dtype is not that of config.json, which is vLLM's choice; no two ranks share a seed, of
+    which NumPy, that vLLM seeds, takes 32 bits."""
     opened = {}
     zero = SimpleNamespace(is_zero3=lambda: True)
     monkeypatch.setattr(integration, "_hf_deepspeed_config_weak_ref", lambda: zero)
@@ -227,16 +229,16 @@ def test_the_colocated_engine_is_opened_as_it_was_planned(monkeypatch, loop, tmp
         "rollout.engine=vllm_colocated",
         "rollout.max_episode_tokens=1024",
         *("rollout.memory_share=0.3", "rollout.live_episodes=5"),
-        *("model.dtype=bfloat16", "seed=7"),
+        *("model.dtype=bfloat16", f"seed={seed}"),
     )
-    ranks = SimpleNamespace(count=2, rank=1)
+    ranks = SimpleNamespace(count=3, rank=2)
     engine = open_engine(settings, learner, TRAINER, loop, lambda: None, ranks)
     engine.close()
     assert integration.is_deepspeed_zero3_enabled()
     assert opened == {
         "dtype": "bfloat16",
         "sleeps": False,
-        "seed": 15,
+        "seed": drawn,
         "gpu_memory_utilization": 0.3,
         "max_model_len": RULES.context,
         "max_num_seqs": 5,

@@ -90,6 +90,7 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
+        ("seed=4294967296", r"'seed' cannot be 4294967296: .*2147483648"),
     ],
 )
 def test_mistakes_name_the_setting_and_the_way_out(override, message):
@@ -129,6 +130,7 @@ def test_the_reference_explains_every_setting() -> None:
     assert all(line.count(" | ") >= 3 for line in reference.splitlines() if line.startswith("| `"))
     assert "| `rollout.group_size` | `8` | integer >= 1 |" in reference
     assert "| `deadline.seconds` |  | number > 0 |" in reference, "unset ones are listed too"
+    assert "| integer >= 0 < 2147483648 |" in reference
     assert "| list of 8, 10, 12, 14, 16 |" in reference
     assert " |  |\n" not in reference, "a setting without a description"
 
