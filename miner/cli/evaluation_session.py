@@ -173,12 +173,13 @@ def _write(
     base: EvaluationResult | None,
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with `base`."""
-    slug = _slug(result.policy)
     record = _record(run, result, base)
     folder.evaluations.append(record)
+    listed = folder.read()
+    slug = _stem(result.policy, listed.evaluations)
     (run.out / f"{slug}.json").write_text(result.model_dump_json(indent=1))
     (run.out / f"{slug}.csv").write_text(result.by_seed())
-    figure = evaluation_figure(table_evaluations(folder.read()))
+    figure = evaluation_figure(table_evaluations(listed))
     for suffix in ("png", "svg"):
         save_figure(figure, run.out / f"evaluation.{suffix}")
     for number, replay in enumerate(replays, start=1):
@@ -221,14 +222,20 @@ def _base_result(
         reversed(alike),
         key=lambda other: (not _differences(record, other), other.score.n if other.score else 0),
     )
-    path = folder.path / f"{_slug(base.name)}.json"
+    path = folder.path / f"{_stem(base.name, earlier)}.json"
+    if not path.exists():  # earlier versions let names of the same letters share a file
+        path = folder.path / f"{_slug(base.name)}.json"
     try:
-        return EvaluationResult.model_validate_json(path.read_bytes()), ""
+        result = EvaluationResult.model_validate_json(path.read_bytes())
+        if result.policy == base.name:
+            return result, ""
+        why = f"but of {result.policy}"
     except (OSError, ValidationError) as error:
-        return None, (
-            f"not compared with the base: {path} is no evaluation of it "
-            f"({type(error).__name__}); evaluate the base again"
-        )
+        why = type(error).__name__
+    return None, (
+        f"not compared with the base: {path} is no evaluation of it ({why}); "
+        "evaluate the base again"
+    )
 
 
 def _is_base(name: str) -> bool:
@@ -272,11 +279,20 @@ def _print(
     print_line(console, f"written to {run.out}")
 
 
+def _stem(name: str, listed: Sequence[EvaluationRecord]) -> str:
+    """The stem of `name`'s files; the first of several `listed` with the same letters is plain."""
+    slug = _slug(name)
+    alike = (other.name for other in listed if other.step is None and _slug(other.name) == slug)
+    return slug if next(alike, name) == name else _hashed(slug, name)
+
+
 def _slug(name: str) -> str:
-    """A file's stem for `name`; where that is a path, others with the same letters have another."""
+    """The letters of `name`; where that is a path, others with the same ones have another."""
     slug = re.sub(r"[\W_]+", "-", name).strip("-") or "policy"
-    if "/" not in name:
-        return slug
+    return _hashed(slug, name) if "/" in name else slug
+
+
+def _hashed(slug: str, name: str) -> str:
     return f"{slug[-_LONGEST:].lstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 

@@ -155,6 +155,36 @@ def test_folders_of_the_same_letters_have_files_of_their_own() -> None:
     assert _slug("base, sampled") == "base-sampled"
 
 
+def test_names_of_the_same_letters_have_files_of_their_own(tmp_path: Path) -> None:
+    """The first one keeps the plain name, also when it is evaluated again."""
+    names = ["base_1", "base-1", "base_1", "lr=1e-3", "lr 1e 3"]
+    for name in names:
+        run("policy=random", f"name={name}", "episodes=4", "replays=1", f"out={tmp_path}")
+    played = {
+        EvaluationResult.model_validate_json(file.read_bytes()).policy: file.stem
+        for file in tmp_path.glob("*.json")
+    }
+    assert played.keys() == set(names)
+    assert (played["base_1"], played["lr=1e-3"]) == ("base-1", "lr-1e-3")
+    assert RunFolder(tmp_path).read().replays.keys() == {f"{stem}-1" for stem in played.values()}
+
+
+def test_a_base_whose_file_has_the_letters_of_another_is_compared_with(tmp_path: Path) -> None:
+    common = ("episodes=12", f"out={tmp_path}", "replays=0", "environment.deck_sizes=8")
+    run("policy=random", "name=base, a_b", *common)
+    run("policy=random", "name=base, a-b", *common)  # the newest of two alike
+    run("policy=match", "name=trained", *common)
+    assert RunFolder(tmp_path).read().evaluations[-1].difference is not None
+    [hashed] = tmp_path.glob("base-a-b-*.json")
+    plain = tmp_path / "base-a-b.json"
+    of_first = plain.read_bytes()
+    hashed.rename(plain)  # as earlier versions wrote it
+    assert "against base" in run("policy=match", "name=again", *common)
+    plain.write_bytes(of_first)
+    output = run("policy=match", "name=last", *common)
+    assert f"{plain} is no evaluation of it (but of base, a_b); evaluate the base again" in output
+
+
 def test_a_policy_is_compared_with_the_base_played_as_it_was(tmp_path: Path) -> None:
     """And a run's own evaluation of its base, on other games, changes no name."""
     RunFolder(tmp_path).evaluations.append(evaluation("base", 0.1, step=0, split="held_out"))
