@@ -9,6 +9,7 @@ thing that is. With --first-format the tournament's prompts and chat templates m
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,8 @@ def _differ(repository: Path, *names: str) -> bool:
 
 
 def _git(repository: Path, *words: str) -> str:
+    if shutil.which("git") is None:
+        sys.exit("git is not installed: install it")
     done = subprocess.run(
         ["git", *words], cwd=repository, capture_output=True, text=True, check=False
     )

@@ -8,6 +8,7 @@ Invariants:
 """
 
 import ast
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,8 @@ def _shape(node: ast.AST) -> str:
 
 
 def _git(root: Path, *words: str) -> str:
+    if shutil.which("git") is None:
+        raise ConfigurationError("git is not installed: install it")
     done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigurationError(f"git cannot read {root}: {done.stderr.strip()}")

@@ -91,3 +91,12 @@ def test_what_cannot_be_compared_is_named(
 ) -> None:
     theirs = {"a.py": text} if text else {"a.txt": "x"}
     assert words in refusal(*clones({"a.py": CODE}, theirs))
+
+
+def test_a_missing_git_is_named(
+    clones: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.py": CODE, ".git/HEAD": "ref: refs/heads/main\n"}
+    words = clones(files, files)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal(*words) == "git is not installed: install it"

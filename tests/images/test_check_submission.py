@@ -141,3 +141,11 @@ def test_a_build_that_might_take_too_long_or_is_of_another_commit_is_noted(
 def test_gits_own_reason_is_shown(script: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="not a git repository"):
         script.main(tmp_path)
+
+
+def test_a_missing_git_is_named(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="git is not installed: install it"):
+        script.main(tmp_path)
