@@ -46,6 +46,7 @@ class Learner:
         self._fixed_template = loaded.chat.fixed_template
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
+        take_dropout(loaded.model)
         freeze_outside_text(loaded.model)
         if settings.model.tuning == "full" and settings.model.last_layers:
             freeze_below(loaded.model, settings.model.last_layers)
@@ -128,6 +129,17 @@ class Learner:
         return whole
 
 
+def take_dropout(model: torch.nn.Module) -> None:
+    """Let `model` compute in training as it does otherwise: the sampler drops nothing, and both
+    must agree on every logprob. Its config, which is published, keeps its rates."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 def check_finite(model: torch.nn.Module, folder: Path) -> None:
     """Raises: `ConfigurationError` naming the first tensor from which nothing can be learned."""
     for name, weight in model.named_parameters():
@@ -168,7 +180,7 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
         task_type="CAUSAL_LM",
         r=rank,
         lora_alpha=2 * rank,
-        lora_dropout=0.0,  # the sampler has none, and both must agree on every logprob
+        lora_dropout=0.0,  # as `take_dropout`
         target_modules="all-linear",
         exclude_modules="|".join(left_out) or None,
     )

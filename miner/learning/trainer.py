@@ -248,7 +248,7 @@ class EpisodeTrainer(TreeTrainer):
             )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """The parent's; ranks on a CPU have the device "cpu:0", which torch can load nothing to."""
+        """The parent's; torch can load nothing to "cpu:0", the device of ranks on a CPU."""
         if self.args.device.type == "cpu":
             self.args._setup_devices = torch.device("cpu")
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -394,6 +394,10 @@ class EpisodeTrainer(TreeTrainer):
         self._target_entropy = float(targets / total) if pulled else None
         if not total > 0:
             return advantages
+        if self.beta:  # the divergence is a mean over what was sampled
+            sampled = output["tool_mask"] * ~output["sampling_per_token_logps"].isnan()
+            counted = self.accelerator.reduce((sampled * output["completion_mask"]).sum().float())
+            output["num_items_in_batch"] = counted.clamp(min=1.0)
         scaled = (given * output["num_items_in_batch"] / total)[:, None]
         by_token = advantages if advantages.dim() == 2 else advantages[:, None]
         return torch.where(scaled.isnan(), by_token, scaled).expand(output["completion_ids"].shape)

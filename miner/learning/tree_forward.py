@@ -31,16 +31,10 @@ class Scores(NamedTuple):
 
     logprobs: Tensor
     entropies: Tensor | None
-    aux_loss: Tensor | None
 
 
 def score(
-    model: torch.nn.Module,
-    inner: PreTrainedModel,
-    trees: Sequence[Tree],
-    targets: Tensor,
-    *,
-    aux_loss: bool = False,
+    model: torch.nn.Module, inner: PreTrainedModel, trees: Sequence[Tree], targets: Tensor
 ) -> Scores:
     """Log-probabilities and entropies of the tokens that come after the nodes `trees` read.
 
@@ -48,7 +42,6 @@ def score(
         model: `inner`, or what wraps it: adapters, DDP, DeepSpeed.
         inner: with TRL's fused head, which divides by the temperature.
         targets: the tokens themselves, those of each row in order, tree after tree.
-        aux_loss: compute the load-balancing loss of a mixture of experts.
     """
     backbone: Any = inner.base_model
     read = torch.from_numpy(read_places(trees, in_line=takes_trees(inner))).to(targets.device)
@@ -63,12 +56,11 @@ def score(
     ):
         output = model(
             **pass_inputs(trees, inner, None if whole_layer else once[1]),
-            **({"output_router_logits": True} if aux_loss else {}),
             shift_labels=pairs[2:],
             fused_lm_head=True,
         )
     entropies = None if output.entropy is None else output.entropy[0, pair]
-    return Scores(output.log_probs[0, pair], entropies, output.aux_loss)
+    return Scores(output.log_probs[0, pair], entropies)
 
 
 @contextmanager

@@ -76,6 +76,9 @@ class TreeTrainer(GRPOTrainer):
         """By pass: negative log-likelihood of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
         super().__init__(*args, **kwargs)
+        # TRL adds a mixture's load-balancing loss, a mean, once a pass: it would weigh more, the
+        # smaller passes are, and a few hours of small steps move no expert's load
+        self.aux_loss_enabled = False
         self._gather = self.accelerator.gather
         self.accelerator.gather = self._gather_rows
 
@@ -186,7 +189,7 @@ class TreeTrainer(GRPOTrainer):
         def rows_of(chosen: Tensor) -> dict[int, Row]:
             return {at: rows[at] for at in chosen.any(1).nonzero()[:, 0].tolist()}
 
-        if self.beta or self.aux_loss_enabled:
+        if self.beta:
             return rows_of(mask)
         needed = rows_of(mask & (inputs["advantages"] != 0))
         return needed | nearly_within(needed, rows_of(mask))
@@ -194,7 +197,7 @@ class TreeTrainer(GRPOTrainer):
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
         """TRL's loss of the sampled tokens of these trees, and that of the others."""
         part = part_of(inputs, trees or IDLE)
-        logprobs, entropies, aux_loss = self._score(
+        logprobs, entropies = self._score(
             model, trees or IDLE, part["completion_ids"], part["completion_mask"]
         )
         mask = (part["completion_mask"] * part["tool_mask"] * bool(trees)).bool()
@@ -210,7 +213,7 @@ class TreeTrainer(GRPOTrainer):
         if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
             part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)
         part["tool_mask"] = sampled.long()
-        self._scored = logprobs, entropies, aux_loss
+        self._scored = logprobs, entropies, None
         loss: Tensor = self._compute_loss(model, part)
         tokens = part["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         return loss + others.sum() / tokens
@@ -263,7 +266,7 @@ class TreeTrainer(GRPOTrainer):
         most = max(1, *self._gather_values(len(passes)))  # each pass waits for all processes
         for trees in exactly(most, passes, self._size):
             part = part_of(whole, trees or IDLE)
-            found, _, _ = self._score(
+            found, _ = self._score(
                 model, trees or IDLE, part["completion_ids"], part["completion_mask"]
             )
             self._after_pass()
@@ -274,7 +277,7 @@ class TreeTrainer(GRPOTrainer):
 
     def _score(
         self, model: torch.nn.Module, trees: Pass, ids: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities and entropies of these trees' tokens with loss, each in its row's line.
 
         Args:
@@ -284,13 +287,13 @@ class TreeTrainer(GRPOTrainer):
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         there = mask.bool()
         with self.accelerator.autocast():  # as in the model's own forward, which samples
-            found = score(model, inner, trees, ids[there], aux_loss=self.aux_loss_enabled)
+            found = score(model, inner, trees, ids[there])
 
         def in_lines(values: Tensor) -> Tensor:
             return torch.zeros(mask.shape, device=mask.device).masked_scatter(there, values.float())
 
         entropies = None if found.entropies is None else in_lines(found.entropies)
-        return in_lines(found.logprobs), entropies, found.aux_loss
+        return in_lines(found.logprobs), entropies
 
     def _trees(self, rows: Mapping[int, Row], most: int) -> list[Tree]:
         """Of about so many tokens at most; the number of a row is its number here."""
@@ -310,10 +313,8 @@ class TreeTrainer(GRPOTrainer):
         inner: Any = self.accelerator.unwrap_model(self.model)
         inner = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         before = inner.config.get_text_config()._attn_implementation
-        obstacle: str | None = "its experts are balanced over whole rows"
         with self.accelerator.autocast():  # a trial of what training computes
-            if not self.aux_loss_enabled:
-                obstacle = let_take_trees(inner, self._gather_values)
+            obstacle = let_take_trees(inner, self._gather_values)
             if not obstacle and self.ref_model is not None:
                 reference = self.accelerator.unwrap_model(self.ref_model)
                 obstacle = let_take_trees(reference, self._gather_values)

@@ -27,7 +27,7 @@ from statistics import fmean
 from miner.config.settings import RewardSettings
 from miner.environments.base import EpisodeTask, Message
 from miner.rewards.critic import Critic
-from miner.rewards.goofspiel_critic import Bid, softmax
+from miner.rewards.goofspiel_critic import Bid, GoofspielCritic, Habits, softmax
 from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
@@ -86,6 +86,11 @@ class AllMoves:
         self._targets = reward.targets
         self._draw = draw or random.Random(0)
         self.by_policy = False
+
+    @property
+    def habits(self) -> Habits | None:
+        """What the critic knows of the policy; None where it need not know it."""
+        return self._critic.habits if isinstance(self._critic, GoofspielCritic) else None
 
     def begin(self, fraction: float, distance: float | None = None) -> None:
         """Begin a step when this share of the run is used up.

@@ -65,6 +65,11 @@ class Habits:
             self.counts = self.counts * KEPT_PER_BID + bid
         self._tables.clear()
 
+    def put(self, counts: Array) -> None:
+        """Continue with the counts of an earlier process."""
+        self.counts = counts
+        self._tables.clear()
+
     def table(self, cards: int) -> Array:
         """Probability of each card's rank for each prize's, shape (cards, cards)."""
         if cards not in self._tables:

@@ -36,7 +36,10 @@ def load_credit(entry: str) -> OwnCredit:
                     f"reward.entry {entry!r} returned {values!r} for an episode of "
                     f"{len(member.turns)} turns: expected a finite number for each"
                 )
-        return found
+        return [
+            None if member is None else list(map(float, values))
+            for member, values in zip(group, found, strict=True)
+        ]
 
     return credit
 

@@ -40,6 +40,7 @@ from miner.reporting.token_records import TokenRecords
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.training.completions_table import CompletionsTable
+from miner.training.critic_file import CriticFile
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_check import check_engine
 from miner.training.engine_choice import open_engine
@@ -172,6 +173,13 @@ def _learn_from(
     begun = checkpoint.step if checkpoint else 0
     draw = Random(f"{settings.seed}/replies/{ranks.rank}/{begun}")
     credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations, draw)
+    if credit and credit.habits:
+        critic = CriticFile(credit.habits, settings.run_dir, leads=ranks.leads)
+        if checkpoint or (
+            settings.optimizer.most_halvings and kept_weights(settings.run_dir, run.learner)
+        ):
+            critic.read()
+        trainer.add_callback(critic)
     share = settings.rollout.guided
     guide = None
     if credit and share:

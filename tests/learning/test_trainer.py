@@ -7,11 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    OPTConfig,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from miner.config.settings import Settings
 from miner.inference.merged_weights import weights_on_cpu
-from miner.learning.learner import Learner
+from miner.learning.learner import Learner, take_dropout
 from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.learning.tree_trainer import TreeTrainer
 from miner.learning.update_guard import TrainingDivergedError, UpdateGuard
@@ -322,3 +328,63 @@ def test_an_update_is_skipped_where_another_process_found_it_unsound(tmp_path, m
     guard = UpdateGuard()
     make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]), guard=guard).train()
     assert guard.streak == 2
+
+
+def test_the_divergence_is_a_mean_over_sampled_tokens_beside_taught_ones(tmp_path):
+    """Rows that are taught weigh the same, however many tokens the mean is over."""
+    trainer = make_trainer(tmp_path)
+    taught, by_beta = torch.nan, {}
+    for beta in (0.0, 0.1):
+        trainer.beta = beta
+        output = {
+            "advantages": torch.zeros(2),
+            "completion_ids": torch.ones(2, 3, dtype=torch.long),
+            "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+            "tool_mask": torch.tensor([[1, 0, 1], [1, 1, 0]]),
+            "sampling_per_token_logps": torch.tensor([[-1.0, 0.0, -1.0], [taught, taught, 0.0]]),
+            "num_items_in_batch": torch.tensor(4),
+        }
+        advantages = trainer._weighted(output, [None, 1.0], 1.0, 0.0)
+        by_beta[beta] = output["num_items_in_batch"], advantages / output["num_items_in_batch"]
+    assert [int(count) for count, _ in by_beta.values()] == [4, 2]
+    torch.testing.assert_close(by_beta[0.0][1], by_beta[0.1][1])
+
+
+def test_the_loss_of_a_mixture_of_experts_depends_on_no_size_of_a_pass(tmp_path):
+    config = build_qwen3().config.to_dict() | {"num_experts": 8, "moe_intermediate_size": 32}
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**config))
+    trainer = make_trainer(tmp_path, fixed_rollout([1.0, 0.0, 0.5, 0.25]), model)
+    trainer.current_gradient_accumulation_steps = 1
+    rows = scored(trainer)
+    losses = []
+    for trainer._tokens_per_pass in (1000, 1):
+        losses.append(trainer.compute_loss(trainer.model, rows).detach())
+    torch.testing.assert_close(*losses)
+
+
+ENDS = {"bos_token_id": 0, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=32, **ENDS),
+        OPTConfig(
+            vocab_size=32,
+            hidden_size=16,
+            num_hidden_layers=1,
+            ffn_dim=16,
+            num_attention_heads=2,
+            word_embed_proj_dim=16,
+            attention_dropout=0.3,
+            **ENDS,
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_nothing_is_dropped_while_training(config):
+    model = AutoModelForCausalLM.from_config(config).train()
+    ids = torch.arange(2, 20)[None]
+    assert (model(ids).logits != model(ids).logits).any()
+    take_dropout(model)
+    torch.testing.assert_close(model(ids).logits, model.eval()(ids).logits)

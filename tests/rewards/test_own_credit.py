@@ -42,6 +42,15 @@ def test_the_rollout_asks_it_group_by_group() -> None:
     assert columns["turn_advantages"] == [[1.0], [-1.0], [0.0], None]
 
 
+@pytest.mark.parametrize("made", ["numpy.full(2, 0.5)", "torch.full((2,), 0.5)"])
+def test_arrays_are_numbers_too(tmp_path: Path, made: str) -> None:
+    file = tmp_path / "idea.py"
+    library = made.partition(".")[0]
+    file.write_text(f"import {library}\ndef credit(group):\n    return [{made}] * len(group)\n")
+    found = load_credit(f"{file}:credit")([build_trajectory(1.0, replies=["1", "2"])])
+    assert found == [[0.5, 0.5]]
+
+
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
