@@ -37,11 +37,7 @@ from miner.config.contract import (
 )
 from miner.config.errors import ConfigurationError
 from miner.config.held_out_games import USUALLY_GATED, usual_episodes
-from miner.config.learning_settings import (
-    DemonstrationSettings,
-    OptimizerSettings,
-    RewardSettings,
-)
+from miner.config.learning_settings import DemonstrationSettings, OptimizerSettings, RewardSettings
 from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, parse_value, value_at
 from miner.config.recipes import read_recipe

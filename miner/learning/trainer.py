@@ -332,14 +332,12 @@ class EpisodeTrainer(TreeTrainer):
             weights = [weight for one in inputs for weight in one["weights"]]
             divisor = sum(w for w in weights if w is not None)
             if self.by_policy:
-                decided = zip(rows, self._rows, weights, strict=True)
-                divisor = len(
-                    {
-                        (episode, row.ids[: row.targets[0]].tobytes())
-                        for (episode, _), row, weight in decided
-                        if weight is not None
-                    }
-                )
+                decided = {
+                    (episode, row.ids[: row.targets[0]].tobytes())
+                    for (episode, _), row, weight in zip(rows, self._rows, weights, strict=True)
+                    if weight is not None
+                }
+                divisor = len(decided)
             entropy = sum(entropy for one in inputs for entropy in one["entropies"])
             output["advantages"] = self._weighted(output, weights, divisor, entropy)
         return output
@@ -388,8 +386,7 @@ class EpisodeTrainer(TreeTrainer):
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        sums = torch.tensor([divisor, entropy]).to(given)
-        total, targets = self.accelerator.reduce(sums, reduction="sum")
+        total, targets = self.accelerator.reduce(torch.tensor([divisor, entropy]).to(given))
         pulled = total > 0 and not self.by_policy
         self._target_entropy = float(targets / total) if pulled else None
         if not total > 0:

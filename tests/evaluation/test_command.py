@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from miner.cli.evaluation_session import _slug, rules_of
-from miner.config.contract import DUEL_REPLY_TOKENS
-from miner.config.evaluation_run import WHOLE_REPLY_TOKENS, EvaluationRun
+from miner.config.evaluation_run import EvaluationRun
 from miner.config.settings import Channel, EnvironmentSettings
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
@@ -390,13 +389,3 @@ def test_the_graders_clock_runs_where_more_than_this_process_plays(
     policy = None if llm_url else "random"
     run = EvaluationRun(llm_url=llm_url, policy=policy, environment=environment)
     assert rules_of(run).timeout_s == limit
-
-
-@pytest.mark.parametrize(
-    ("channel", "given", "longest"),
-    [("duel", None, DUEL_REPLY_TOKENS), ("builtin", None, WHOLE_REPLY_TOKENS), ("duel", 8, 8)],
-)
-def test_replies_are_as_long_as_graded(channel: Channel, given: int | None, longest: int) -> None:
-    environment = EnvironmentSettings(channel=channel)
-    run = EvaluationRun(policy="random", environment=environment, max_reply_tokens=given)
-    assert run.reply_tokens == longest

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from miner.config.contract import DUEL_REPLY_TOKENS
 from miner.config.errors import ConfigurationError
+from miner.config.evaluation_run import WHOLE_REPLY_TOKENS, EvaluationRun
+from miner.config.settings import Channel, EnvironmentSettings
 from miner.environments import EpisodeTask, Observation
 from miner.environments.base import Message, Tool
 from miner.environments.builtin import BuiltinSource
@@ -196,3 +199,13 @@ async def test_a_model_is_shown_the_tools_and_its_call_keeps_its_marks() -> None
     assert replies == ["<|endoftext|>12", "12"]
     shown = [tokenizer.decode(list(p)) for each in sampler.exchanges.values() for p, _ in each]
     assert ["game_action" in text for text in shown] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("channel", "given", "longest"),
+    [("duel", None, DUEL_REPLY_TOKENS), ("builtin", None, WHOLE_REPLY_TOKENS), ("duel", 8, 8)],
+)
+def test_replies_are_as_long_as_graded(channel: Channel, given: int | None, longest: int) -> None:
+    environment = EnvironmentSettings(channel=channel)
+    run = EvaluationRun(policy="random", environment=environment, max_reply_tokens=given)
+    assert run.reply_tokens == longest
