@@ -2,7 +2,7 @@
 # Makes .venv-openenv: OpenEnv beside .venv, which holds everything else (scripts/setup.sh first).
 # For examples and tests: a machine that cannot have it continues without. Safe to run again.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 mkdir -p .cache
 exec 9>>.cache/setup.lock
 ! command -v flock >/dev/null || flock 9 # one at a time: each would remove what the other makes

@@ -2,7 +2,7 @@
 # Makes .venv with the pinned packages for a machine without a GPU. Safe to run again: it does
 # nothing when .venv was made from the same pins.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 mkdir -p .cache
 exec 9>>.cache/setup.lock
 ! command -v flock >/dev/null || flock 9 # one at a time: each would remove what the other makes

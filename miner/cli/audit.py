@@ -95,7 +95,8 @@ def run_audit(settings: Settings, groups: int, console: Console) -> Audit:
                 base = loop.run(evaluate(policy, source, played, rules))
     if base.unplayed == base.episodes:
         first = base.episodes[0]
-        kind = ConfigurationError if first.failure == "policy" else InfrastructureError
+        lost = first.failure == "infrastructure"
+        kind = InfrastructureError if lost else ConfigurationError
         raise kind(f"no episode of the base could be played; the first one: {first.message}")
     tokenizer = load_chat(settings.model.path).tokenizer
     replies = [reply.text for episode in base.episodes for reply in episode.replies]

@@ -131,6 +131,9 @@ async def score(
 ) -> "Row":
     """Both seats of each of the tournament's first `pairs` seeds, in matches of ten games at once.
 
+    Args:
+        size: of Goofspiel's deck or Clobber's board; None: all.
+
     The interval takes pairs for independent, although those of a match share notes.
 
     Raises: `InfrastructureError` for a player that fails for good.
@@ -147,7 +150,8 @@ async def score(
 
     other = make_player(opponent, [game], seat=1)
     rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None)
-    seeds = list(islice(fitting_seeds(game, game_seeds(EVALUATION_SEED), (size,)), pairs))
+    sizes = rules.sizes if size is None else (size,)
+    seeds = list(islice(fitting_seeds(game, game_seeds(EVALUATION_SEED), sizes), pairs))
     limits = Limits(seconds=math.inf)
     matches = await asyncio.gather(
         *(

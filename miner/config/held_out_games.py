@@ -36,6 +36,6 @@ def few_gated(episodes: int, games: int) -> str:
         return ""
     return (
         f"evaluation.episodes={episodes} is too few for the gate of duels: {pairs} pairs of each "
-        f"of {games} games, and one that stays as it is needs {LAST_PAIRS}. The start would be "
-        f"kept; set evaluation.episodes={USUALLY_GATED * games}"
+        f"of {games} games, where one that stays as it is needs {LAST_PAIRS}. Unless each game "
+        f"becomes better the start is kept; evaluation.episodes={USUALLY_GATED * games} is enough"
     )

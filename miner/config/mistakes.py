@@ -28,7 +28,7 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: choose {allowed}")
         else:
             message = problem["msg"][0].lower() + problem["msg"][1:]
-            text = problem["type"] in ("path_type", "string_type")
+            text = problem["type"] in ("path_type", "string_type") and key in names
             quoted = f"; as a text write {key}='\"{problem['input']}\"'" if text else ""
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: {message}{quoted}")
     return "; ".join(sentences)

@@ -37,7 +37,7 @@ def check_new(out: Path) -> None:
 def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
     """The model in `folder`, made beside it by `make` if it is not there.
 
-    A kill leaves nothing half made, and of several makers at once the first one's stays.
+    A kill leaves no half-made model there, and of several makers at once the first one's stays.
     """
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)

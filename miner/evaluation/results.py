@@ -20,10 +20,12 @@ from miner.environments.base import EpisodeTask
 from miner.evaluation.statistics import Estimate, Group, grouped, mean_score
 from miner.games import deck_size
 
-Failure = Literal["invalid_replies", "timeout", "protocol", "policy", "too_long", "infrastructure"]
+Failure = Literal[
+    "invalid_replies", "timeout", "protocol", "policy", "too_long", "too_slow", "infrastructure"
+]
 EpisodeKey = tuple[str, int, int, str]
 
-EXCLUDING: tuple[Failure, ...] = ("too_long", "infrastructure")
+EXCLUDING: tuple[Failure, ...] = ("too_long", "too_slow", "infrastructure")
 """Failures of episodes that no score counts, in any channel."""
 
 _COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")

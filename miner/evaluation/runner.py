@@ -153,8 +153,9 @@ async def _attempt(
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
     except _scored(channel) as error:
         failure = next(each for kind, each in _FAILURES.items() if isinstance(error, kind))
-        slow = failure == "timeout" and FACTS[channel].duels
-        score = None if slow or failure in EXCLUDING else 0.0
+        if failure == "timeout" and FACTS[channel].duels:
+            failure = "too_slow"  # graded, a turn has its limit and a game has none
+        score = None if failure in EXCLUDING else 0.0
         message = str(error) or (f"no result within {timeout_s:g} s" if timeout_s else "timed out")
     return EpisodeRecord.of(
         task,

@@ -25,6 +25,7 @@ _FAILED = {
     "protocol": "were ended by a reply that the environment cannot read",
     "policy": "were ended by a failure of the player",
     "too_long": "had prompts beyond rollout.max_episode_tokens and are not counted",
+    "too_slow": "ran out of this machine's time and are not counted",
     "infrastructure": "were lost to the infrastructure and are not counted",
 }
 

@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast
 
-from miner.config.out_folder import check_new
+from miner.config.out_folder import check_new, made_once
 from miner.environments.games.prompts import PromptFormat
 from miner.tiny_model.network import NetworkRecipe, build_network
 from miner.tiny_model.number_following import SYSTEM_TEXTS, DataRecipe, draw_conversation
@@ -94,10 +94,10 @@ def cached_tiny_model(
 ) -> Path:
     """The folder of this recipe and seed under `cache_dir`; built if it is not there yet."""
     recipe = recipe or Recipe()
-    out = cache_dir / content_key(recipe, seed)
-    if (out / RECIPE_FILE).is_file():
-        return out
-    return build_tiny_model(out, recipe=recipe, seed=seed, progress=progress)
+    return made_once(
+        cache_dir / content_key(recipe, seed),
+        lambda out: build_tiny_model(out, recipe=recipe, seed=seed, progress=progress),
+    )
 
 
 def is_made(out: Path, *, recipe: Recipe, seed: int = 0) -> bool:

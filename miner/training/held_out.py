@@ -17,7 +17,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE, write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
-from miner.evaluation.results import EvaluationResult, deal_of
+from miner.evaluation.results import EvaluationResult, Failure, deal_of
 from miner.evaluation.statistics import Estimate, paired_difference
 from miner.learning.schedule import Schedule
 from miner.publishing.best import BestModel, Evaluated
@@ -31,9 +31,9 @@ CANDIDATES = ("candidates", "last_candidates")
 DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
 
-_FUTILE = {
+_FUTILE: dict[Failure, str] = {
     "too_long": "raise rollout.max_episode_tokens or lower evaluation.max_reply_tokens",
-    "timeout": "raise rollout.episode_seconds",
+    "too_slow": "raise rollout.episode_seconds",
 }
 """Failures of the base's episodes that come again, and what to do about each."""
 
@@ -275,8 +275,9 @@ class HeldOut(TrainerCallback):
         self._run.evaluations.append(record)
         for number, replay in enumerate(self._replays(result), start=1):
             self._run.add_replay(f"held-out-{number}", replay)
-        if long := result.failures().get("too_long", 0):
-            self._note(f"{long} held-out games not counted: {result.first_message('too_long')}")
+        for failure in _FUTILE:
+            if lost := result.failures().get(failure, 0):
+                self._note(f"{lost} held-out games not counted: {result.first_message(failure)}")
         fate = "published" if published else "kept the published one"
         reason = f": {withheld}" if withheld else ""
         self._note(f"step {step}: held-out score {record.score}, {fate}{reason}")

@@ -107,7 +107,7 @@ async def test_a_duel_that_this_machine_is_too_slow_for_does_not_count() -> None
     rules = Rules(timeout_s=0.05)
     result = await evaluate(ScriptedPolicy(), source, [task(7)], rules)
     [record] = result.episodes
-    assert (record.score, record.failure, record.tries) == (None, "timeout", 1)
+    assert (record.score, record.failure, record.tries) == (None, "too_slow", 1)
     assert result.unplayed == result.episodes
 
 

@@ -209,7 +209,7 @@ def without_room(evaluation, count, failure="too_long"):
 
 @pytest.mark.parametrize(
     ("failure", "setting"),
-    [("too_long", "evaluation.max_reply_tokens"), ("timeout", "rollout.episode_seconds")],
+    [("too_long", "evaluation.max_reply_tokens"), ("too_slow", "rollout.episode_seconds")],
 )
 def test_a_base_whose_games_are_too_long_is_no_servers_fault(tmp_path, failure, setting):
     """Else the orchestrator would wait for them, and have the same games played again."""
