@@ -175,7 +175,7 @@ class RolloutSettings(Section):
         None,
         ge=1,
         description="Episodes that a process plays at once at most; empty: a step's, on a CPU all "
-        "held-out ones too (of duels 100, unless `evaluation.episodes` is set).",
+        "held-out ones too (of duels 100, where `evaluation.episodes` is the default).",
     )
     engine: Literal["transformers", "vllm_server", "vllm_colocated"] = Field(
         "transformers",

@@ -59,16 +59,19 @@ async def probe(
         limit_s: seconds for the first answer of a server, and again for all episodes with it;
             doubled each time that all are asked again, as far as patience reaches.
         patience_s: seconds to wait for servers that are still starting, or that fail so that none
-            of them could be trained on; where some could, all are asked once again.
+            of them could be trained on; where some could, the others are asked once again.
 
     Raises: `ConfigurationError` for invalid URLs and for an unknown game.
     """
     checked = check_server_urls(urls)
     game_named(environment)
     deadline = time.monotonic() + patience_s
+    found: dict[str, ServerFindings] = {}
+    pending: Sequence[str] = checked
     for failures in itertools.count():
-        probes = [_ServerProbe(url, environment, limit_s) for url in checked]
-        report = await _probe_once(probes, environment, limit_s, deadline)
+        probes = [_ServerProbe(url, environment, limit_s) for url in pending]
+        found |= await _probe_once(probes, limit_s, deadline)
+        report = _report(environment, [found[url] for url in checked])
         # for servers that may yet be of use beside others, one more look is enough
         transient = any(each.transient for each in probes) and (
             report.channel == "builtin" or failures == 0
@@ -77,20 +80,18 @@ async def probe(
         in_time = time.monotonic() < deadline or (failures == 0 and patience_s > 0)
         if not (transient and in_time):
             return report
+        if report.channel != "builtin":
+            pending = [each.url for each in probes if each.transient]
         if failures == 0:
-            of_no_use = sum(each.transient for each in probes)
-            logger.warning(
-                "%s; %d of no use yet, asking again, for up to %.0f s",
-                report.reason, of_no_use, patience_s,
-            )  # fmt: skip
+            logger.warning("%s; asking again, for up to %.0f s", report.reason, patience_s)
         limit_s = min(2 * limit_s, max(limit_s, deadline - time.monotonic()))
         await asyncio.sleep(pause_s(failures))
     raise AssertionError("unreachable")
 
 
 async def _probe_once(
-    probes: Sequence["_ServerProbe"], environment: str, limit_s: float, deadline: float
-) -> ProbeReport:
+    probes: Sequence["_ServerProbe"], limit_s: float, deadline: float
+) -> dict[str, ServerFindings]:
     graded = GradedSource(
         [each.url for each in probes],
         turn_timeout_s=0.8 * limit_s,
@@ -101,10 +102,13 @@ async def _probe_once(
             runs = [group.create_task(each.run(graded, deadline)) for each in probes]
     finally:
         await graded.close()
-    findings = tuple(run.result() for run in runs)
+    return {run.result().url: run.result() for run in runs}
+
+
+def _report(environment: str, findings: Sequence[ServerFindings]) -> ProbeReport:
     formats = {s.prompt_format for s in findings if s.prompt_format is not None}
     notes = ("the servers word their prompts differently",) if len(formats) > 1 else ()
-    return ProbeReport(environment, findings, notes)
+    return ProbeReport(environment, tuple(findings), notes)
 
 
 async def open_source(

@@ -19,10 +19,9 @@ from miner.environments.errors import InfrastructureError, ProtocolError
 from miner.http_replies import JsonServer
 
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 900.0
-_PAUSE_BY_LOSS = 4.0
-"""Of a failure that took long, such as a server that hangs while /health answers: a fifth of the
-time is lost to it at first, then less."""
+_LONGEST_PAUSE_S = 60.0
+_PAUSE_BY_LOSS = 10.0
+"""Of one that hangs, perhaps while /health answers: a tenth of the time is lost to it."""
 
 
 def check_server_urls(urls: Sequence[str]) -> tuple[str, ...]:
@@ -98,14 +97,13 @@ class ServerPool:
         self._loads[url].open_episodes -= 1
 
     def report_failure(self, url: str, took_s: float = 0.0) -> None:
-        """Rest a server: 1 s after its first failure, twice as long after each further one, but
-        several times as long as the failure took."""
+        """Rest a server: 1 s after its first failure, twice as long after each further one, up to a
+        minute, but ten times as long as it was waited for in vain."""
         load = self._loads[url]
         if load.rests_until > self._clock():
             return
-        pause = max(2 * load.pause_s or _FIRST_PAUSE_S, _PAUSE_BY_LOSS * took_s)
-        load.pause_s = min(_LONGEST_PAUSE_S, pause)
-        load.rests_until = self._clock() + load.pause_s
+        load.pause_s = min(_LONGEST_PAUSE_S, 2 * load.pause_s or _FIRST_PAUSE_S)
+        load.rests_until = self._clock() + max(load.pause_s, _PAUSE_BY_LOSS * took_s)
 
     def report_presence(self, url: str, *, there: bool) -> None:
         """Note whether a server answers; one that comes back need not rest any more."""
@@ -213,11 +211,10 @@ class OnServer:
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Rest the server after a fault."""
-        began = time.monotonic()
         try:
             yield
         except (InfrastructureError, ProtocolError):
-            self._pool.report_failure(self.server, time.monotonic() - began)
+            self._pool.report_failure(self.server)
             raise
 
     def _protocol_error(self, what: str) -> ProtocolError:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scores(NamedTuple):
-    """Of tokens with loss, of shape (tokens,), in float32 and nats; and a mixture's balance.
+    """Of tokens with loss, of shape (tokens,), in float32 and nats.
 
     A reference model's head computes no entropies.
     """
@@ -141,8 +141,6 @@ def let_take_trees(
     obstacle = attention_obstacle(model, windows=True)
     if obstacle is not None:
         return obstacle
-    if getattr(model.config.get_text_config(), "attention_dropout", 0.0):
-        return "it leaves attention out at random"
     before = model.config.get_text_config()._attn_implementation
     register()
     if BLOCKS not in gather(_best_implementation(model)):

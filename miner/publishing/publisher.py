@@ -113,7 +113,10 @@ class Publisher:
         Raises: `PublishingError`; `UnverifiedModelError` if the base model is damaged.
         """
 
-        check_structure(model_path, strict=False, published=False)
+        try:
+            check_structure(model_path, strict=False, published=False)
+        except UnverifiedModelError as error:
+            raise UnverifiedModelError(f"the base model: {error} Download it again.") from error
 
         def save(folder: Path) -> None:
             copy_base_model(model_path, folder)

@@ -156,7 +156,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
         raise UnverifiedModelError(f"{file} cannot be read: {error.strerror or error}.") from error
     except SafetensorError as error:
         raise UnverifiedModelError(
-            f"{file} is truncated, damaged or no safetensors file ({error}): write it again."
+            f"{file} is truncated, damaged or no safetensors file ({error})."
         ) from error
 
 

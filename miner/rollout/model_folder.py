@@ -121,6 +121,8 @@ def _reply_ends(folder: Path) -> set[int]:
 def model_type(folder: Path) -> str:
     """The type that config.json names; empty for none."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("config.json holds no object")
     return str(config.get("model_type") or "")
 
 
@@ -134,21 +136,13 @@ def _padding(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return tokenizer.eos_token
 
 
-_UNUSABLE = (
-    *(OSError, ValueError, TokenizerError, ChatTemplateError, SafetensorError),
-    AttributeError,  # a config.json that holds no object
-)
-
-
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
-    except _UNUSABLE as error:
-        raise ConfigurationError(
-            f"the model in {folder} cannot be used: {error}; if it was downloaded in part, "
-            "download it again"
-        ) from error
+    except (OSError, ValueError, TokenizerError, ChatTemplateError, SafetensorError) as error:
+        again = "; download it again" if isinstance(error, SafetensorError) else ""
+        raise ConfigurationError(f"the model in {folder} cannot be used: {error}{again}") from error
 
 
 def check_model_folder(folder: Path, *, named: str = "") -> None:

@@ -84,7 +84,7 @@ def live_episodes(settings: Settings, ranks: Ranks) -> int:
     On GPUs those of a step, or as many as the plan has found memory for: held-out games may be
     more, and the clock of one that only waits for a place in the engine would run. On a CPU all
     held-out games too, since a tiny model gains from many rows, but of duels `UNSET_AT_ONCE` where
-    their number is not the user's.
+    their number is the default.
     """
     live, rollout, held_out = settings.episodes_per_step, settings.rollout, settings.evaluation
     on_cpu = rollout.engine == "transformers" and not torch.cuda.is_available()

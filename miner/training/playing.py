@@ -67,6 +67,7 @@ class OpenRun:
         source: where episodes are played; used from `loop` only.
         heartbeat: beats with every finished episode.
         dark: runs while no environment server answers.
+        resumed: true if the weights are not the base's.
         publisher: rank 0's alone.
     """
 
@@ -83,6 +84,7 @@ class OpenRun:
     publisher: Publisher | None
     schedule: Schedule
     dark: Stopwatch
+    resumed: bool
 
     @property
     def facts(self) -> ChannelFacts:
@@ -186,6 +188,11 @@ class Rollouts:
         played = [result for result in parts if result is not None]
         if len(played) < len(parts):
             raise RolloutStopped
+        if not self._begun() and any(self._ranks.gather(self._run.dark.runs)):
+            raise InfrastructureError(
+                "no environment server answers any more, and the base model has not been "
+                "evaluated: start them again"
+            )
         return joined(played, dealt)
 
     def _ended(self, outcome: Outcome) -> None:
@@ -193,12 +200,16 @@ class Rollouts:
         if self._ranks.leads:
             self._episodes.add(outcome)
 
+    def _begun(self) -> bool:
+        """Return false where the orchestrator may have the game played without servers yet."""
+        return not self._run.facts.first_format or has_begun(self._settings.run_dir)
+
     def _patience(self) -> float:
         """Seconds for which servers that are away are waited for from now on."""
         if self._run.stop.received:
             return 0.0
         left = self._run.schedule.training_left()
-        if self._run.facts.first_format and not has_begun(self._settings.run_dir):
+        if not self._begun():
             left = min(left, FIRST_OUTAGE_S - self._run.dark.seconds())
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()
 

@@ -129,7 +129,8 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             idle=dark.seconds,
         )
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)
-        best = _train(OpenRun(settings, ranks, stop, heartbeat, *parts), checkpoint)
+        run = OpenRun(settings, ranks, stop, heartbeat, *parts, resumed=begun is not None)
+        best = _train(run, checkpoint)
     return TrainResult(output, best.step if best else 0, best.mean if best else None)
 
 
@@ -175,9 +176,7 @@ def _learn_from(
     credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations, draw)
     if credit and credit.habits:
         critic = CriticFile(credit.habits, settings.run_dir, leads=ranks.leads)
-        if checkpoint or (
-            settings.optimizer.most_halvings and kept_weights(settings.run_dir, run.learner)
-        ):
+        if run.resumed:
             critic.read()
         trainer.add_callback(critic)
     share = settings.rollout.guided

@@ -79,12 +79,12 @@ def test_a_failing_server_rests_ever_longer_until_it_succeeds() -> None:
                 return now - start
             now += 0.5
 
-    assert [rest_after_failure() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [rest_after_failure() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     pool.report_success(A)
     assert rest_after_failure() == 1
 
 
-def test_a_server_that_hangs_costs_a_shrinking_share_of_the_time() -> None:
+def test_a_server_that_hangs_costs_a_small_share_of_the_time() -> None:
     now, lost = 0.0, 0.0
     pool = ServerPool([A, B], clock=lambda: now)
     while now < 5400:

@@ -198,7 +198,7 @@ def test_a_process_computes_rows_where_another_can_take_no_trees(tmp_path, caplo
 def test_rows_are_computed_where_the_reference_model_takes_no_trees(tmp_path):
     theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, beta=0.5))
     trainer = make_trainer(tmp_path, WHOLE, beta=0.5)
-    trainer.ref_model.config.attention_dropout = 0.1
+    trainer.ref_model.config.index_topk = 2
     assert_same(learned(trainer), theirs)
     assert not trainer.takes_trees
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from miner.publishing.base_files import copy_base_model
-from miner.publishing.errors import PublishingError
+from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import Publisher
 from miner.publishing.verify import verify_model
 from tests.publishing.changes import set_json, shard
@@ -94,15 +94,15 @@ def test_a_template_of_our_own_is_where_newer_and_older_servers_look(
     assert not (output / "chat_template.jinja").exists()
 
 
-def test_no_model_folder_is_named(tmp_path: Path, destination: Path) -> None:
-    with pytest.raises(PublishingError, match="nowhere is not a model folder"):
-        copy_base_model(tmp_path / "nowhere", destination)
+def test_no_model_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnverifiedModelError, match=r"nowhere is not a folder.* Download it again"):
+        Publisher(tmp_path / "repo").publish_base(tmp_path / "nowhere")
 
 
-def test_base_with_pickled_weights_only_is_refused(model: Path, destination: Path) -> None:
+def test_base_with_pickled_weights_only_is_refused(model: Path, tmp_path: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    with pytest.raises(PublishingError, match=r"holds no weights \(\*\.safetensors\)"):
-        copy_base_model(model, destination)
+    with pytest.raises(UnverifiedModelError, match=r"safetensors.* Download it again"):
+        Publisher(tmp_path / "repo").publish_base(model)
 
 
 def test_incomplete_base_is_published_with_a_warning(

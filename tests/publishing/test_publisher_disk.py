@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from miner.publishing.errors import PublishingError
 from miner.publishing.filesystem import exchange_folders, replace_folder
@@ -56,8 +56,9 @@ class TestSmallDisk:
         verify_model(small_disk / "repo", load=True)
 
     def test_base_model_too_large(self, small_disk: Path, model: Path) -> None:
-        with (model / "model.safetensors").open("ab") as stream:
-            stream.write(bytes(100_000))
+        weights = load_file(model / "model.safetensors")
+        weights["more"] = torch.zeros(25_000)
+        save_file(weights, model / "model.safetensors")
         with pytest.raises(PublishingError, match=r"need 0\.1 MB, but only 0\.1 MB are free"):
             open_publisher(small_disk / "repo").publish_base(model)
 

@@ -9,6 +9,7 @@ import pytest
 from miner.config.channel_facts import FACTS
 from miner.config.run_files import BEST_FILE
 from miner.environments import InfrastructureError
+from miner.environments.outages import Stopwatch
 from miner.inference.sampler import EngineLostError
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult, LostEpisode
@@ -100,8 +101,24 @@ def test_servers_that_vanish_before_the_base_is_evaluated_are_left_to_the_orches
     )
     if begun:
         (tmp_path / BEST_FILE).write_text("{}")
-    settings = SimpleNamespace(run_dir=tmp_path)
-    assert (Rollouts._patience(SimpleNamespace(_run=run, _settings=settings)) > 0) is waits
+    rollouts = Rollouts.__new__(Rollouts)
+    rollouts._run, rollouts._settings = run, SimpleNamespace(run_dir=tmp_path)
+    assert (rollouts._patience() > 0) is waits
+
+
+def test_a_base_whose_servers_vanished_has_not_been_evaluated(tmp_path, loop):
+    """However many of its games were over."""
+    settings, dark = job_on("0", tmp_path), Stopwatch()
+    said = build_sample([*ChatRenderer(build_tokenizer()).encode("1"), 1])
+    rollouts = rollouts_of(settings, ScriptedSampler(lambda _: said), loop)
+    rollouts._run.dark, rollouts._run.facts = dark, FACTS["graded"]
+    tasks = task_stream(settings.environment).held_out(2, 7)
+    assert rollouts.evaluate(tasks).episodes
+    dark.start()
+    with pytest.raises(InfrastructureError, match="start them again"):
+        rollouts.evaluate(tasks)
+    (tmp_path / BEST_FILE).write_text("{}")
+    assert rollouts.evaluate(tasks).episodes
 
 
 def test_a_rank_without_a_held_out_game_waits_for_those_of_others(tmp_path, loop):

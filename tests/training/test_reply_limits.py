@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from miner.environments.builtin import BuiltinSource
+from miner.environments.outages import Stopwatch
 from miner.rollout.groups import Group
 from miner.rollout.renderer import ChatRenderer
 from miner.training.episodes import task_stream
@@ -29,11 +30,11 @@ def rollouts_of(settings, sampler, loop, ranks=None, beat=lambda phase: None):
         "trainer": SimpleNamespace(state=SimpleNamespace(global_step=1)),
         "progress": SimpleNamespace(note=print),
         "stop": StopRequest(),
+        "facts": SimpleNamespace(first_format=False),
+        "dark": Stopwatch(),
     }
     return Rollouts(
-        SimpleNamespace(
-            settings=settings, ranks=ranks, heartbeat=heartbeat, loop=loop, dark=None, **parts
-        )
+        SimpleNamespace(settings=settings, ranks=ranks, heartbeat=heartbeat, loop=loop, **parts)
     )
 
 

@@ -117,7 +117,7 @@ def test_targets_are_a_mean_over_the_decisions_of_all_processes(
 ) -> None:
     """As if a second process had brought the same rows."""
     alone, two = (make_trainer(tmp_path, rollout, credit="all_moves") for _ in range(2))
-    monkeypatch.setattr(two.accelerator, "reduce", lambda values, reduction: 2 * values)
+    monkeypatch.setattr(two.accelerator, "reduce", lambda values, reduction="sum": 2 * values)
     for whole, half in zip(learned(alone), learned(two), strict=True):
         torch.testing.assert_close(half, whole / 2, atol=1e-6, rtol=1e-4)
     [distance], [shared] = (each._metrics["train"][TARGET_KL] for each in (alone, two))
