@@ -209,12 +209,18 @@ class OnServer:
             self._pool.release(self.server)
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Rest the server after a fault."""
+    def _reporting(self, *, timed: bool = True) -> Iterator[None]:
+        """Rest the server after a fault.
+
+        Args:
+            timed: false where most of the time inside is waited for a place.
+        """
+        began = time.monotonic()
         try:
             yield
         except (InfrastructureError, ProtocolError):
-            self._pool.report_failure(self.server)
+            took_s = time.monotonic() - began if timed else 0.0
+            self._pool.report_failure(self.server, took_s)
             raise
 
     def _protocol_error(self, what: str) -> ProtocolError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
@@ -114,16 +114,20 @@ def _reply_ends(folder: Path) -> set[int]:
     file = folder / "generation_config.json"
     if not file.is_file():
         file = folder / "config.json"
-    given = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    given = _json_object(file).get("eos_token_id")
     return {given} if isinstance(given, int) else set(given or ())
 
 
 def model_type(folder: Path) -> str:
     """The type that config.json names; empty for none."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if not isinstance(config, dict):
-        raise ValueError("config.json holds no object")
-    return str(config.get("model_type") or "")
+    return str(_json_object(folder / "config.json").get("model_type") or "")
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{file.name} holds no object")
+    return found
 
 
 def _padding(tokenizer: PreTrainedTokenizerBase) -> str | None:

@@ -188,10 +188,11 @@ class Rollouts:
         played = [result for result in parts if result is not None]
         if len(played) < len(parts):
             raise RolloutStopped
-        if not self._begun() and any(self._ranks.gather(self._run.dark.runs)):
+        lost = any("infrastructure" in result.failures() for result in played)
+        if not self._begun() and any(self._ranks.gather(lost and self._run.dark.runs)):
             raise InfrastructureError(
-                "no environment server answers any more, and the base model has not been "
-                "evaluated: start them again"
+                f"no environment server answered for {FIRST_OUTAGE_S:g} s, so that games of the "
+                "base model's evaluation were lost: start them again"
             )
         return joined(played, dealt)
 

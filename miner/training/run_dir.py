@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from miner.channels.registry import channel_class
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import (
     BEST_FILE,
@@ -71,8 +72,8 @@ def check_foreign(folder: Path) -> None:
             )
     try:
         run.evaluations.read()  # those of `miner evaluate` are added to
-    except ConfigurationError as error:
-        raise ConfigurationError(f"run_dir {folder}: {error}; {way_out}") from None
+    except (ConfigurationError, OSError) as error:
+        raise ConfigurationError(f"run_dir {folder} cannot be used: {error}; {way_out}") from None
 
 
 def prepare_run_dir(settings: Settings) -> None:
@@ -163,10 +164,14 @@ def _check_same_run(settings: Settings, before: Settings, folder: Path, *, begun
 
 
 def _comparable(settings: Settings) -> dict[str, Any]:
-    """The settings that bind a run, output.dir resolved: best.json describes the model there."""
+    """The settings that bind a run: output.dir as resolved (best.json describes the model there),
+    of model.path the name where the form of calls may follow from it."""
     values = settings.model_dump(exclude=MAY_DIFFER)
     if output := settings.output.dir:
         values["output"]["dir"] = output.resolve()
+    calls = "tool_parser" in FACTS[settings.environment.channel].reads
+    by_name = calls and settings.environment.tool_parser is None
+    values["model"]["path"] = Path(settings.model.path or "").name if by_name else None
     return values
 
 

@@ -1,11 +1,15 @@
 """Server lists as people type them, and the spreading of episodes over servers."""
 
+from contextlib import suppress
+from types import SimpleNamespace
+
 import pytest
 
 from miner.config.contract import split_server_urls
 from miner.config.errors import ConfigurationError
+from miner.environments import InfrastructureError, servers
 from miner.environments.listing import parse_listing
-from miner.environments.servers import ServerPool, check_server_urls
+from miner.environments.servers import OnServer, ServerPool, check_server_urls
 
 A, B, C = "http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://10.0.0.3:8000"
 
@@ -96,6 +100,23 @@ def test_a_server_that_hangs_costs_a_small_share_of_the_time() -> None:
             pool.report_failure(A, 60)
         now += 1
     assert lost <= 0.1 * now
+
+
+@pytest.mark.parametrize(("timed", "rests"), [(True, 300.0), (False, 1.0)])
+def test_a_server_rests_by_how_long_it_was_waited_for_in_vain(
+    timed: bool, rests: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(servers, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pool = ServerPool([A, B], clock=lambda: now[0])
+    with suppress(InfrastructureError), OnServer(pool, pool.pick())._reporting(timed=timed):
+        now[0] += 30
+        raise InfrastructureError("it hangs", server=A)
+    pool.release(A)
+    for share, picked in ((0.9, B), (1.1, A)):
+        now[0] = 30 + share * rests
+        assert pool.pick() == picked
+        pool.release(picked)
 
 
 def test_the_only_server_is_used_however_it_fails() -> None:

@@ -88,6 +88,9 @@ def test_weights_that_are_not_whole_are_named(whole, tmp_path, left):
     os.truncate(tmp_path / "model.safetensors", left)
     with pytest.raises(ConfigurationError, match=f"in {tmp_path} cannot be used: .*download"):
         load_model_folder(tmp_path, torch.float32)
+    (tmp_path / "generation_config.json").write_text("null")
+    with pytest.raises(ConfigurationError, match=r"generation_config\.json holds no object"):
+        load_chat(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ConfigurationError, match=f"in {tmp_path} cannot be used"):
         load_model_folder(tmp_path, torch.float32)

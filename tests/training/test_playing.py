@@ -9,6 +9,7 @@ import pytest
 from miner.config.channel_facts import FACTS
 from miner.config.run_files import BEST_FILE
 from miner.environments import InfrastructureError
+from miner.environments.builtin import BuiltinSource
 from miner.environments.outages import Stopwatch
 from miner.inference.sampler import EngineLostError
 from miner.rollout.episode import RolloutStopped
@@ -106,6 +107,14 @@ def test_servers_that_vanish_before_the_base_is_evaluated_are_left_to_the_orches
     assert (rollouts._patience() > 0) is waits
 
 
+class Gone(BuiltinSource):
+    """Plays the first episode alone."""
+
+    async def ready(self, environment, task):
+        if task.seed % 2:
+            raise InfrastructureError("it is away", server="http://s")
+
+
 def test_a_base_whose_servers_vanished_has_not_been_evaluated(tmp_path, loop):
     """However many of its games were over."""
     settings, dark = job_on("0", tmp_path), Stopwatch()
@@ -115,6 +124,8 @@ def test_a_base_whose_servers_vanished_has_not_been_evaluated(tmp_path, loop):
     tasks = task_stream(settings.environment).held_out(2, 7)
     assert rollouts.evaluate(tasks).episodes
     dark.start()
+    assert rollouts.evaluate(tasks).episodes, "it was there for all of them"
+    rollouts._run.source = Gone()
     with pytest.raises(InfrastructureError, match="start them again"):
         rollouts.evaluate(tasks)
     (tmp_path / BEST_FILE).write_text("{}")

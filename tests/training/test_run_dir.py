@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
@@ -9,7 +10,7 @@ from miner.config.errors import ConfigurationError
 from miner.config.run_files import COMPLETE, newest_checkpoint
 from miner.config.settings import Settings
 from miner.reporting.run_folder import RunFolder
-from miner.training.run_dir import BASE_FILE, base_fingerprint, prepare_run_dir
+from miner.training.run_dir import BASE_FILE, base_fingerprint, check_foreign, prepare_run_dir
 from tests.builders import build_qwen3, save_base
 from tests.reporting.made import evaluation
 
@@ -45,6 +46,9 @@ def test_what_a_kill_cut_off_is_removed(tmp_path):
     assert whole.exists()
     assert not half.exists()
     assert not beside.exists()
+
+
+DUEL, PARSER = "environment.channel=duel", "environment.tool_parser=qwen25"
 
 
 def settings(tmp_path, *overrides):
@@ -139,6 +143,12 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         prepare_run_dir(settings(tmp_path))
 
 
+def test_a_file_in_the_place_of_a_run_is_an_error_before_anything_is_made(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(ConfigurationError, match=r"run_dir .* cannot be used"):
+        check_foreign(tmp_path / "run")
+
+
 def test_a_run_continues_with_a_copy_of_its_base_model(tmp_path):
     save_base(tmp_path / "base")
     begin(tmp_path, f"model.path={tmp_path / 'base'}")
@@ -160,6 +170,19 @@ def test_a_run_continues_where_it_was_moved_and_under_another_spelling(tmp_path,
     prepare_run_dir(settings(tmp_path, *moved, f"output.dir={tmp_path / 'moved' / '..' / 'out'}"))
     with pytest.raises(ConfigurationError, match=r"other settings \(output\.dir\)"):
         prepare_run_dir(settings(tmp_path, *moved, "output.dir=another"))
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [((DUEL,), True), ((DUEL, PARSER), False), ((), False)],
+    ids=["by name", "named", "no calls"],
+)
+def test_a_base_keeps_the_name_by_which_its_calls_are_read(tmp_path, given, refused):
+    begin(tmp_path, f"model.path={save_base(tmp_path / 'Qwen3-Coder')}", *given)
+    (tmp_path / "Qwen3-Coder").rename(tmp_path / "base")
+    expected = pytest.raises(ConfigurationError, match=r"other settings \(model\.path\)")
+    with expected if refused else nullcontext():
+        begin(tmp_path, f"model.path={tmp_path / 'base'}", *given)
 
 
 def test_another_base_model_at_another_path_is_refused(tmp_path):

@@ -127,7 +127,7 @@ class OpenEnvEnvironment(OnServer):
     async def ready(self, task: EpisodeTask) -> None:
         """Start `task` in a new session: only its start shows whether the server has a place."""
         await self._leave()
-        with self._reporting():
+        with self._reporting(timed=False):
             began = await self._begin({**self._settings.reset, "seed": task.seed})
             self._began = await self._opened() if self._settings.opening else began
 
@@ -291,9 +291,9 @@ class OpenEnvEnvironment(OnServer):
         return {"role": "user", "content": content}
 
     @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _reporting(self, *, timed: bool = True) -> Iterator[None]:
         try:
-            with super()._reporting():
+            with super()._reporting(timed=timed):
                 yield
         except ConfigurationError as error:
             self._source.fault = self._source.fault or error
