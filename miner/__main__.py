@@ -1,17 +1,18 @@
 """`python -m miner`: the command line; a failure is one sentence on stderr."""
 
+import errno
+import io
 import logging
 import os
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, Self, cast
 
 import typer
-from rich.console import Console
 
 from miner.cli.agent import agent_command
 from miner.cli.audit import audit_command
@@ -85,27 +86,49 @@ def main() -> None:
         _leave(TrainerStatus.CRASHED)
 
 
+class _Outliving(io.TextIOWrapper):
+    """A stream that falls silent once nobody reads it: a closed pipe or terminal ends no work."""
+
+    @classmethod
+    def of(cls, stream: io.TextIOWrapper) -> Self:
+        """A stream in the place of `stream`, which stays as it is."""
+        raw = io.FileIO(stream.fileno(), "w", closefd=False)
+        return cls(
+            cast(BinaryIO, raw) if stream.write_through else io.BufferedWriter(raw),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+    def write(self, text: str) -> int:
+        with self._read_or_silent():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._read_or_silent():
+            super().flush()
+
+    @contextmanager
+    def _read_or_silent(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+
 def _outlive_readers() -> None:
     """Let work go on where nobody reads its output any more, and end as by SIGTERM, with all that
     was done kept, where the terminal is closed (not under nohup)."""
-    terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
-
-    def hung_up(number: int, frame: FrameType | None) -> None:
-        for descriptor in terminals:  # what is written to a closed terminal is an error
-            _silence(descriptor)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def unread(console: Console) -> None:
-        console.quiet = True
-        _silence(sys.stdout.fileno())
-
-    Console.on_broken_pipe = unread  # type: ignore[method-assign, assignment]
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, _Outliving.of(stream))
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, hung_up)
-
-
-def _silence(descriptor: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _run() -> None:
@@ -123,9 +146,8 @@ def _run() -> None:
 def _leave(status: int) -> NoReturn:
     """End at once. A rank that failed would wait for the others while it ends its process groups,
     and they wait for it; the launcher ends them by its status."""
-    with suppress(OSError):  # nobody may read them
-        sys.stdout.flush()
-        sys.stderr.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(status)
 
 

@@ -9,7 +9,6 @@ and tokens/s where no episode was played.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Self
 
@@ -21,12 +20,8 @@ from miner.reporting.records import TARGET_KL, StepRecord
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is: neither wrapped nor coloured, brackets and all.
-
-    One that cannot be written (a closed terminal, a full disk) ends no work.
-    """
-    with suppress(OSError):
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print a line as it is: neither wrapped nor coloured, brackets and all."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Shown:

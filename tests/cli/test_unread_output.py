@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from miner.config.statuses import TrainerStatus
 
-LEAGUE = [sys.executable, "-m", "miner", "league", "random", "bid", "--games", "goofspiel"]
+LEAGUE = [sys.executable, "-m", "miner", "league", "a=random", "b=random", "--games", "goofspiel"]
 
 
 def _league(folder: Path) -> dict[str, object]:
@@ -28,6 +31,16 @@ def test_a_reader_that_goes_away_ends_no_command(tmp_path: Path) -> None:
     assert _league(tmp_path)["matches"]
 
 
+@pytest.mark.parametrize("command", ["settings", "--help"])
+def test_printed_text_may_be_cut_off(command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    whole = [sys.executable, "-m", "miner", command]
+    done = subprocess.run(whole, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_closed_terminal_ends_a_command_as_sigterm_does(tmp_path: Path) -> None:
     mine, terminal = os.openpty()
     command = [*LEAGUE, "--pairs", "100000", "--minutes", "1000", "--out", tmp_path]
@@ -35,6 +48,7 @@ def test_a_closed_terminal_ends_a_command_as_sigterm_does(tmp_path: Path) -> Non
     os.close(terminal)
     assert os.read(mine, 1)  # it has begun
     os.close(mine)
+    time.sleep(1)  # it writes on, before it is told
     running.send_signal(signal.SIGHUP)
     _, said = running.communicate(timeout=120)
     assert (running.returncode, said) == (TrainerStatus.INTERRUPTED, b"")
