@@ -44,7 +44,10 @@ def test_printed_text_may_be_cut_off(command: str) -> None:
 def test_a_closed_terminal_ends_a_command_as_sigterm_does(tmp_path: Path) -> None:
     mine, terminal = os.openpty()
     command = [*LEAGUE, "--pairs", "100000", "--minutes", "1000", "--out", tmp_path]
+    # under nohup it is ignored, by children too
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     running = subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE)
+    signal.signal(signal.SIGHUP, before)
     os.close(terminal)
     assert os.read(mine, 1)  # it has begun
     os.close(mine)
