@@ -40,10 +40,12 @@ def mask(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def print_line(message: str, *, speaker: str = "miner") -> None:
-    """Print one line, prefixed with the speaker's name. Line breaks inside become spaces.
+    """Print one line, prefixed with the speaker's name. Line breaks inside become spaces."""
+    print_text(f"{speaker}: {' '.join(message.splitlines())}")
 
-    A log that takes no more lines, as on a full disk, ends nothing.
-    """
+
+def print_text(text: str) -> None:
+    """Print lines as they are. A log that takes no more, as on a full disk, ends nothing."""
     with suppress(OSError):
-        sys.stdout.write(mask(f"{speaker}: {' '.join(message.splitlines())}") + "\n")
+        sys.stdout.write(mask(text) + "\n")
         sys.stdout.flush()

@@ -4,9 +4,8 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 
-from entrypoint.console import mask
+from entrypoint.console import print_text
 from entrypoint.hardware import GIB, Hardware
 from entrypoint.job import Invocation
 from entrypoint.ladder import LADDER
@@ -113,8 +112,7 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _text(title: str, text: str) -> None:
-    with suppress(OSError):  # its reader may have gone
-        print(f"== {title} ==\n{mask(text)}", flush=True)
+    print_text(f"== {title} ==\n{text}")
 
 
 def _clock(moment: float, plan: RunPlan) -> str:

@@ -1,16 +1,11 @@
 """`python -m miner`: the command line; a failure is one sentence on stderr."""
 
-import errno
-import io
 import logging
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Self, cast
+from typing import NoReturn
 
 import typer
 
@@ -31,6 +26,7 @@ from miner.cli.publish_base import publish_base_command
 from miner.cli.report import report_command
 from miner.cli.settings import settings_command
 from miner.cli.train import train_command
+from miner.cli.unread_output import continue_unread
 from miner.cli.watch import watch_command
 from miner.config.errors import ConfigurationError
 from miner.config.statuses import TrainerStatus
@@ -70,7 +66,7 @@ app.command("publish-base")(publish_base_command)
 def main() -> None:
     """Run the command line; a failure that the user can fix is one sentence on stderr."""
     quiet_libraries()
-    _outlive_readers()
+    continue_unread()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         _run()
@@ -84,51 +80,6 @@ def main() -> None:
             raise
         traceback.print_exc()
         _leave(TrainerStatus.CRASHED)
-
-
-class _Outliving(io.TextIOWrapper):
-    """A stream that falls silent once nobody reads it: a closed pipe or terminal ends no work."""
-
-    @classmethod
-    def of(cls, stream: io.TextIOWrapper) -> Self:
-        """A stream in the place of `stream`, which stays as it is."""
-        raw = io.FileIO(stream.fileno(), "w", closefd=False)
-        return cls(
-            cast(BinaryIO, raw) if stream.write_through else io.BufferedWriter(raw),
-            encoding=stream.encoding,
-            errors=stream.errors,
-            line_buffering=stream.line_buffering,
-            write_through=stream.write_through,
-        )
-
-    def write(self, text: str) -> int:
-        with self._read_or_silent():
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._read_or_silent():
-            super().flush()
-
-    @contextmanager
-    def _read_or_silent(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):
-                raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-
-
-def _outlive_readers() -> None:
-    """Let work go on where nobody reads its output any more, and end as by SIGTERM, with all that
-    was done kept, where the terminal is closed (not under nohup)."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
-            setattr(sys, name, _Outliving.of(stream))
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _run() -> None:

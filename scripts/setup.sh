@@ -3,9 +3,7 @@
 # nothing when .venv was made from the same pins.
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
-mkdir -p .cache
-exec 9>>.cache/setup.lock
-! command -v flock >/dev/null || flock 9 # one at a time: each would remove what the other makes
+. scripts/one-at-a-time.sh
 
 venv=.venv
 made_from=$(cat "$venv/.python" 2>/dev/null || true)

@@ -25,7 +25,7 @@ from miner.config.contract import SERVERS_VARIABLE
 from miner.config.control_groups import usable_cpus
 from miner.config.errors import ConfigurationError
 from miner.config.evaluation_run import EvaluationRun
-from miner.config.out_folder import check_out
+from miner.config.out_folder import check_out, made_once
 from miner.config.recipes import RECIPES
 from miner.config.run_files import CHECKPOINTS
 from miner.config.settings import EnvironmentSettings, ModelSettings, Settings
@@ -194,9 +194,9 @@ def last_weights(base: Path, run_dir: Path) -> Path:
 
 def _base_model(model: DemoModel, show: Show, console: Console) -> Path:
     if model == "smollm2":
-        from miner.real_model import cached_real_model
+        from miner.real_model import make_real_model
 
-        return cached_real_model(REAL_CACHE)
+        return made_once(REAL_CACHE, make_real_model)
     from miner.tiny_model.build import base_recipe_for, cached_tiny_model
 
     recipe = base_recipe_for(show.deck_sizes)

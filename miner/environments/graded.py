@@ -98,7 +98,7 @@ class GradedEnvironment(OnServer):
         super().__init__(source.pool, server)
         self._source = source
         self._runtime: GradedCalls | None = None
-        self._place_held = False
+        self._has_place = False
         self._exchange: ChatExchange | None = None
         self._call: asyncio.Task[None] | None = None
         self._task: EpisodeTask | None = None
@@ -111,19 +111,19 @@ class GradedEnvironment(OnServer):
         """Wait for one of the server's places, for the next episode."""
         self._runtime = self._source.runtime()
         await self._runtime.places[self.server].acquire()
-        self._place_held = True
+        self._has_place = True
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Have the server start `task`; waits for a free place on it, unless one was taken."""
         self._end_episode()
-        if not self._place_held:
+        if not self._has_place:
             await self.take_place()
         assert self._runtime is not None
         self._task, self._said, self._actions = task, [], []
         self._exchange, self._base_url, self._call = await self._runtime.start(
             self.server, task, self._source.episode_timeout_s
         )
-        self._place_held = False  # the call's now
+        self._has_place = False  # the call's now
         event = await self._next_event()
         if isinstance(event, EvaluateReply):
             raise self._fault(
@@ -156,8 +156,8 @@ class GradedEnvironment(OnServer):
     async def close(self) -> None:
         """Give the episode up if it is not over; the server learns of it at its next request."""
         self._end_episode()
-        if self._place_held and self._runtime is not None:
-            self._place_held = False
+        if self._has_place and self._runtime is not None:
+            self._has_place = False
             self._runtime.places[self.server].release()
         self._release()
 

@@ -46,7 +46,7 @@ class Learner:
         self._fixed_template = loaded.chat.fixed_template
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
-        take_dropout(loaded.model)
+        remove_dropout(loaded.model)
         freeze_outside_text(loaded.model)
         if settings.model.tuning == "full" and settings.model.last_layers:
             freeze_below(loaded.model, settings.model.last_layers)
@@ -129,7 +129,7 @@ class Learner:
         return whole
 
 
-def take_dropout(model: torch.nn.Module) -> None:
+def remove_dropout(model: torch.nn.Module) -> None:
     """Let `model` compute in training as it does otherwise: the sampler drops nothing, and both
     must agree on every logprob. Its config, which is published, keeps its rates."""
     for module in model.modules():
@@ -180,7 +180,7 @@ def with_adapters(model: PreTrainedModel, settings: Settings) -> Any:
         task_type="CAUSAL_LM",
         r=rank,
         lora_alpha=2 * rank,
-        lora_dropout=0.0,  # as `take_dropout`
+        lora_dropout=0.0,  # as `remove_dropout`
         target_modules="all-linear",
         exclude_modules="|".join(left_out) or None,
     )

@@ -66,22 +66,13 @@ def build_tiny_model(
 
     The result is bounded and decided by the recipe's steps, not by time.
     """
-    recipe = recipe or Recipe()
     _check_replaceable(out)
-    tokenizer = recipe_tokenizer(recipe)
-    model = build_network(tokenizer, recipe.network, seed)
-    warm_start(model, tokenizer, recipe.data, recipe.warm_start, seed, progress)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        beside.chmod(0o755)
-        model.save_pretrained(beside)
-        tokenizer.save_pretrained(beside)
-        (beside / RECIPE_FILE).write_text(json.dumps(_identity(recipe, seed), indent=2) + "\n")
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as beside:
+        made = Path(beside) / out.name
+        _make(made, recipe or Recipe(), seed, progress)
         if out.exists():
             shutil.rmtree(out)
-        os.replace(beside, out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        os.replace(made, out)
     return out
 
 
@@ -96,8 +87,17 @@ def cached_tiny_model(
     recipe = recipe or Recipe()
     return made_once(
         cache_dir / content_key(recipe, seed),
-        lambda out: build_tiny_model(out, recipe=recipe, seed=seed, progress=progress),
+        lambda out: _make(out, recipe, seed, progress),
     )
+
+
+def _make(folder: Path, recipe: Recipe, seed: int, progress: ProgressCallback | None) -> None:
+    tokenizer = recipe_tokenizer(recipe)
+    model = build_network(tokenizer, recipe.network, seed)
+    warm_start(model, tokenizer, recipe.data, recipe.warm_start, seed, progress)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / RECIPE_FILE).write_text(json.dumps(_identity(recipe, seed), indent=2) + "\n")
 
 
 def is_made(out: Path, *, recipe: Recipe, seed: int = 0) -> bool:

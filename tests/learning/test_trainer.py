@@ -17,7 +17,7 @@ from transformers import (
 
 from miner.config.settings import Settings
 from miner.inference.merged_weights import weights_on_cpu
-from miner.learning.learner import Learner, take_dropout
+from miner.learning.learner import Learner, remove_dropout
 from miner.learning.trainer import EpisodeTrainer, grpo_config
 from miner.learning.tree_trainer import TreeTrainer
 from miner.learning.update_guard import TrainingDivergedError, UpdateGuard
@@ -386,5 +386,5 @@ def test_nothing_is_dropped_while_training(config):
     model = AutoModelForCausalLM.from_config(config).train()
     ids = torch.arange(2, 20)[None]
     assert (model(ids).logits != model(ids).logits).any()
-    take_dropout(model)
+    remove_dropout(model)
     torch.testing.assert_close(model(ids).logits, model.eval()(ids).logits)
