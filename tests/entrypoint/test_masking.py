@@ -1,8 +1,10 @@
 """Secrets stay out of what is printed."""
 
+from collections.abc import Callable
+
 import pytest
 
-from entrypoint.console import mask, mask_url
+from entrypoint.console import mask, mask_url, print_line, print_text
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,13 @@ def test_values_of_secret_variables(name: str) -> None:
 )
 def test_ordinary_words_are_left_alone(name: str, value: str) -> None:
     assert mask(f"value {value}", {name: value}) == f"value {value}"
+
+
+@pytest.mark.parametrize("write", [print_line, print_text])
+def test_printed_lines_are_masked(
+    write: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("fetching https://me:hunter2@models.example/a?sig=hunter2")
+    said = capsys.readouterr().out
+    assert "https://***@models.example/a?***\n" in said
+    assert "hunter2" not in said
