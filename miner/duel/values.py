@@ -5,7 +5,7 @@ DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and wit
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from miner.duel.calls import write_calls
@@ -39,12 +39,6 @@ class DuelValues:
             return None
         taught = self._taught(duel_of(task)[0].name, seen)
         return values_by_reply(self._family, seen, taught, named=self._named)
-
-    def bid(self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]) -> None:
-        """Nothing: what the policy is taught does not change them."""
-
-    def learn(self, bids: Sequence[object]) -> None:
-        """Nothing: teachers do not change."""
 
 
 def values_by_reply(

@@ -27,7 +27,7 @@ from statistics import fmean
 from miner.config.settings import RewardSettings
 from miner.environments.base import EpisodeTask, Message
 from miner.rewards.critic import Critic
-from miner.rewards.goofspiel_critic import Bid, GoofspielCritic, Habits, softmax
+from miner.rewards.goofspiel_critic import softmax
 from miner.rollout.episode import Guide, Pick
 from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, Trajectory
 
@@ -50,23 +50,20 @@ _NUMBER = re.compile(r"\d+")
 
 Encode = Callable[[str], tuple[int, ...]]
 
-Seen = tuple[list[Bid], list[float]]
-"""Bids that the policy is taught, and what the critic's best move would have added to each of its
-moves."""
-
 
 class AllMoves:
-    """Makes the rows, and keeps the critic informed of the policy.
+    """Makes the rows.
 
     Args:
         encode: a reply's text to its token ids, with the token that ends it.
-        reward: its `tau` is the target's temperature, in chances to win; the critic expects the
-            policy to come to play targets in any part of the run.
+        reward: its `tau` is the target's temperature, in chances to win.
         draw: where one reply of a decision is taught.
 
     Attributes:
         by_policy: true for a step whose rows have advantages that count as often as the policy
             gives their reply; false where they have shares of the target.
+        regret: mean chance to win that the moves sampled in the latest step gave away, by the
+            critic; NaN where there were none.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class AllMoves:
         draw: random.Random | None = None,
     ) -> None:
         self._critic = critic
-        self._bids: list[Bid] = []
         self._regrets: list[float] = []
         self.regret = math.nan
         self._encode = encode
@@ -86,11 +82,6 @@ class AllMoves:
         self._targets = reward.targets
         self._draw = draw or random.Random(0)
         self.by_policy = False
-
-    @property
-    def habits(self) -> Habits | None:
-        """What the critic knows of the policy; None where it need not know it."""
-        return self._critic.habits if isinstance(self._critic, GoofspielCritic) else None
 
     def begin(self, fraction: float, distance: float | None = None) -> None:
         """Begin a step when this share of the run is used up.
@@ -113,49 +104,37 @@ class AllMoves:
         rows: list[RolloutRow] = []
         prompts = prompts_by_turn(trajectory)
         for turn in sorted(turns):
-            shown, values = self._values_at(trajectory, turn)
+            values = self._values_at(trajectory, turn)
             reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
             played = reply if reply in values else action
             if played in values and trajectory.turns[turn].sampled_tokens:
                 self._regrets.append(max(values.values()) - values[played])
             if not values:
                 continue
-            shares, draw = target(values, self._tau), None if every else self._draw
-            self._note(shown, trajectory.task, shares)
+            draw = None if every else self._draw
             if self.by_policy:
                 rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)
             else:
-                rows += taught(prompts[turn], shares, self._encode, draw)
+                rows += taught(prompts[turn], target(values, self._tau), self._encode, draw)
         return rows
 
-    def learn(self, gather: Callable[[Seen], list[Seen]]) -> None:
-        """Let the critic know of the policy since the last call; collective.
+    def end(self, gather: Callable[[list[float]], list[list[float]]]) -> None:
+        """End a step; collective.
 
         Args:
-            gather: what this rank has seen -> what all ranks have.
+            gather: regrets of this rank's moves -> those of all ranks.
         """
-        seen = gather((self._bids, self._regrets))
-        self._bids, self._regrets = [], []
-        self._critic.learn([bid for bids, _ in seen for bid in bids])
-        regrets = [regret for _, some in seen for regret in some]
+        regrets = [regret for some in gather(self._regrets) for regret in some]
+        self._regrets = []
         self.regret = fmean(regrets) if regrets else math.nan
 
-    def _note(
-        self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
-    ) -> None:
-        """Keep for `learn` that the policy is expected to come to play `target` here."""
-        if bid := self._critic.bid(shown, task, target):
-            self._bids.append(bid)
-
-    def _values_at(
-        self, trajectory: Trajectory, turn: int
-    ) -> tuple[Sequence[Message], Mapping[str, float]]:
-        """The position of a turn and the values of its legal replies, none where none was shown."""
+    def _values_at(self, trajectory: Trajectory, turn: int) -> Mapping[str, float]:
+        """Values of a turn's legal replies, none where no position was shown."""
         # after an invalid reply the position is still the one shown before
         for each in reversed(trajectory.turns[: turn + 1]):
             if values := self._critic.values(each.messages, trajectory.task):
-                return each.messages, values
-        return (), {}
+                return values
+        return {}
 
     def _advantages(self, values: Mapping[str, float]) -> dict[str, float]:
         """By reply, against one that is none and costs the penalty."""

@@ -1,29 +1,27 @@
 """Goofspiel's critic: the chance to win after each legal card, if play goes on as the policy is
 taught.
 
-It knows the rules and what the prompt shows, and counts in the targets that it has led to how cards
-are matched to prizes, which is policy iteration. No strategy is built in and no move is
-demonstrated: before the first target the policy is taken to bid at random, as the format's opponent
-always does.
+It knows the rules and what the prompt shows. How the policy will match cards to prizes it counts
+before a run begins, in games of its own targets against random bids, which is policy iteration. No
+strategy is built in and no move is demonstrated: before the first of these games, the policy is
+taken to bid at random, as the format's opponent always does.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from miner.config.contract import agent_seat
+from miner.config.contract import DECK_SIZES, agent_seat
 from miner.environments.base import EpisodeTask, Message
 from miner.games.goofspiel import GoofspielState, StateTextError, parse_state
 
 Array = NDArray[np.float64]
 Cards = tuple[int, ...]
-
-Bid = tuple[int, tuple[float, ...]]
-"""Rank of the prize among those left, from 0; probability of each card in hand, lowest first."""
 
 BINS = 8
 """Ranks are kept as shares of the hand, in so many bins, so that hands of all sizes add up."""
@@ -33,6 +31,10 @@ PRIOR = 32.0
 
 KEPT_PER_BID = 0.9995
 """Share of the earlier bids' weight that remains with each further one: targets change."""
+
+GAMES = 600
+"""Of all deck sizes, in 0.7 s: after 200 the targets are within 0.03 nats of these, after 40 within
+0.35, of a random policy 4."""
 
 SURENESS = 2.0
 """Power of the counts. They mix positions of different leads and hands, in each of which the policy
@@ -57,17 +59,16 @@ class Habits:
         self.counts: Array = np.full((BINS, BINS), PRIOR / BINS**2)
         self._tables: dict[int, Array] = {}
 
-    def add(self, bids: Sequence[Bid]) -> None:
-        """Count bids, the latest last."""
-        for prize, shares in bids:
-            spread = _spread(len(shares))
-            bid = np.outer(spread[prize], np.array(shares) @ spread)
-            self.counts = self.counts * KEPT_PER_BID + bid
-        self._tables.clear()
+    def add(self, prize: int, shares: Sequence[float]) -> None:
+        """Count a bid.
 
-    def put(self, counts: Array) -> None:
-        """Continue with the counts of an earlier process."""
-        self.counts = counts
+        Args:
+            prize: its rank among those left, from 0.
+            shares: probability of each card in hand, lowest first.
+        """
+        spread = _spread(len(shares))
+        bid = np.outer(spread[prize], np.array(shares) @ spread)
+        self.counts = self.counts * KEPT_PER_BID + bid
         self._tables.clear()
 
     def table(self, cards: int) -> Array:
@@ -79,51 +80,35 @@ class Habits:
         return self._tables[cards]
 
 
-class GoofspielCritic:
-    """Values of legal moves.
+class Chances:
+    """To win, as long as the policy plays softmax(chance / tau) and its opponent at random.
 
-    Args:
-        tau: temperature, in chances to win, at which endings are played out: the policy's target.
-        named: true if replies name the card before its id; see `reply_text`.
+    Attributes:
+        habits: of the policy, as far as it has played.
     """
 
-    def __init__(self, tau: float, *, named: bool = False) -> None:
+    def __init__(self, tau: float) -> None:
         self.habits = Habits()
         self._tau = tau
-        self._named = named
         self._endings: dict[tuple[Cards, Cards, int, Cards], float] = {}
 
-    def values(self, shown: Sequence[Message], task: EpisodeTask) -> dict[str, float] | None:
-        """Chance to win by each legal reply; None where `shown` holds no position.
+    def play(self, cards: int, rng: random.Random) -> float:
+        """Play a game, and count how the policy bids in it; returns its score."""
+        mine = theirs = tuple(range(1, cards + 1))
+        lead, prizes = 0, rng.sample(mine, cards)
+        while len(prizes) > 1:
+            prize, *prizes = prizes
+            rest = tuple(sorted(prizes))
+            shares = softmax(
+                list(self.after_each(mine, theirs, lead, prize, rest).values()), self._tau
+            )
+            self.habits.add(sum(each < prize for each in rest), shares)
+            [card], other = rng.choices(mine, shares), rng.choice(theirs)
+            lead += prize * ((card > other) - (card < other))
+            mine, theirs = _without(mine, card), _without(theirs, other)
+        return _outcome(lead + prizes[0] * ((mine > theirs) - (mine < theirs)))
 
-        Args:
-            shown: messages, of which the reply answers the last.
-            task: the episode's; its seed gives the policy's seat.
-        """
-        state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
-        if state is None:
-            return None
-        lead = state.points[seat] - state.points[1 - seat]
-        mine, theirs = state.hands[seat], state.hands[1 - seat]
-        found = self._after_each(mine, theirs, lead, state.prize, state.remaining)
-        return {reply_text(card, named=self._named): value for card, value in found.items()}
-
-    def bid(
-        self, shown: Sequence[Message], task: EpisodeTask, target: Mapping[str, float]
-    ) -> Bid | None:
-        """The bid that `target`, by reply, is in the position shown last; None without one."""
-        state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
-        if state is None:
-            return None
-        replies = (reply_text(card, named=self._named) for card in state.hands[seat])
-        prize = sorted((*state.remaining, state.prize)).index(state.prize)
-        return prize, tuple(target.get(reply, 0.0) for reply in replies)
-
-    def learn(self, bids: Sequence[Bid]) -> None:
-        """Count what the policy is taught."""
-        self.habits.add(bids)
-
-    def _after_each(
+    def after_each(
         self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards
     ) -> dict[int, float]:
         """Chance to win after each own card, over the opponent's cards at random."""
@@ -176,7 +161,7 @@ class GoofspielCritic:
         if key not in self._endings:
             total = 0.0
             for prize in rest:
-                after = self._after_each(mine, theirs, lead, prize, _without(rest, prize))
+                after = self.after_each(mine, theirs, lead, prize, _without(rest, prize))
                 values = list(after.values())
                 total += sum(
                     share * value
@@ -186,6 +171,43 @@ class GoofspielCritic:
                 self._endings.clear()
             self._endings[key] = total / len(rest)
         return self._endings[key]
+
+
+@lru_cache(maxsize=8)
+def solved(tau: float) -> Chances:
+    """Chances of a policy that plays softmax(chance / tau), which depend on themselves."""
+    chances, rng = Chances(tau), random.Random(0)
+    for game in range(GAMES):
+        chances.play(DECK_SIZES[game % len(DECK_SIZES)], rng)
+    return chances
+
+
+class GoofspielCritic:
+    """Values of legal moves.
+
+    Args:
+        tau: temperature, in chances to win, of the policy's target.
+        named: true if replies name the card before its id; see `reply_text`.
+    """
+
+    def __init__(self, tau: float, *, named: bool = False) -> None:
+        self._chances = solved(tau)
+        self._named = named
+
+    def values(self, shown: Sequence[Message], task: EpisodeTask) -> dict[str, float] | None:
+        """Chance to win by each legal reply; None where `shown` holds no position.
+
+        Args:
+            shown: messages, of which the reply answers the last.
+            task: the episode's; its seed gives the policy's seat.
+        """
+        state, seat = _position(shown[-1]["content"]), agent_seat(task.seed)
+        if state is None:
+            return None
+        lead = state.points[seat] - state.points[1 - seat]
+        mine, theirs = state.hands[seat], state.hands[1 - seat]
+        found = self._chances.after_each(mine, theirs, lead, state.prize, state.remaining)
+        return {reply_text(card, named=self._named): value for card, value in found.items()}
 
 
 def reply_text(card: int, *, named: bool) -> str:
@@ -225,7 +247,6 @@ def _all_but_one(cards: int) -> NDArray[np.intp]:
     return np.array([np.delete(everyone, card) for card in everyone])
 
 
-@lru_cache(maxsize=64)  # a turn's values and its bid are of the same text
 def _position(shown: str) -> GoofspielState | None:
     try:
         return parse_state(shown)

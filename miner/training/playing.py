@@ -67,7 +67,6 @@ class OpenRun:
         source: where episodes are played; used from `loop` only.
         heartbeat: beats with every finished episode.
         dark: runs while no environment server answers.
-        resumed: true if the weights are not the base's.
         publisher: rank 0's alone.
     """
 
@@ -84,7 +83,6 @@ class OpenRun:
     publisher: Publisher | None
     schedule: Schedule
     dark: Stopwatch
-    resumed: bool
 
     @property
     def facts(self) -> ChannelFacts:

@@ -142,7 +142,7 @@ class RolloutFunction:
             ]
         if self._all_moves is not None:
             columns["by_policy"] = [self._all_moves.by_policy] * len(outcomes)
-            self._all_moves.learn(self.ranks.gather)
+            self._all_moves.end(self.ranks.gather)
         return columns
 
     def _columns(self, outcomes: Sequence[Outcome], every: bool) -> dict[str, list[Any]]:

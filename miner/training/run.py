@@ -40,7 +40,6 @@ from miner.reporting.token_records import TokenRecords
 from miner.rollout.episode import RolloutStopped
 from miner.rollout.groups import Group, GroupResult
 from miner.training.completions_table import CompletionsTable
-from miner.training.critic_file import CriticFile
 from miner.training.demonstrations import WarmStart, warm_start
 from miner.training.engine_check import check_engine
 from miner.training.engine_choice import open_engine
@@ -129,7 +128,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
             idle=dark.seconds,
         )
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)
-        run = OpenRun(settings, ranks, stop, heartbeat, *parts, resumed=begun is not None)
+        run = OpenRun(settings, ranks, stop, heartbeat, *parts)
         best = _train(run, checkpoint)
     return TrainResult(output, best.step if best else 0, best.mean if best else None)
 
@@ -174,11 +173,6 @@ def _learn_from(
     begun = checkpoint.step if checkpoint else 0
     draw = Random(f"{settings.seed}/replies/{ranks.rank}/{begun}")
     credit = all_moves_credit(settings.reward, renderer, run.source, settings.demonstrations, draw)
-    if credit and credit.habits:
-        critic = CriticFile(credit.habits, settings.run_dir, leads=ranks.leads)
-        if run.resumed:
-            critic.read()
-        trainer.add_callback(critic)
     share = settings.rollout.guided
     guide = None
     if credit and share:

@@ -133,30 +133,11 @@ def test_the_regret_is_what_the_best_move_would_have_added() -> None:
     first, later = critic.values([user(FIRST)], SEATS[0]), critic.values([user(LATER)], SEATS[0])
     credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
     credit.rows(GAME, range(3))
-    credit.learn(lambda seen: [seen])
+    credit.end(lambda regrets: [regrets, [0.5]])
     moves = max(first.values()) - first["3"], max(later.values()) - later["5"]
-    assert credit.regret == pytest.approx(sum(moves) / 2)
-    credit.learn(lambda seen: [seen])  # nothing was played since
+    assert credit.regret == pytest.approx((sum(moves) + 0.5) / 3)
+    credit.end(lambda regrets: [regrets])  # nothing was played since
     assert math.isnan(credit.regret)
-
-
-@pytest.mark.parametrize("targets", [0.0, 1.0])
-def test_the_critic_learns_what_all_ranks_teach(targets: float) -> None:
-    critic, other = GoofspielCritic(0.05), GoofspielCritic(0.05)
-    credit = AllMoves(critic, encode, RewardSettings(tau=0.05, targets=targets))
-    credit.begin(0.5, 0.5)
-    rows = all_moves(0.05).rows(GAME, [0])
-    shares = {str(row.completion_ids[0] - 100): row.weight for row in rows}
-    credit.rows(GAME, [0])
-    taught, elsewhere = other.bid([user(FIRST)], SEATS[0], shares), (1, (0.25, 0.75))
-    assert taught is not None
-    credit.learn(lambda seen: [seen, ([elsewhere], [])])
-    other.learn([taught, elsewhere])
-    assert critic.habits.counts == pytest.approx(other.habits.counts)
-    before = critic.habits.counts.copy()
-    assert before.sum() > GoofspielCritic(0.05).habits.counts.sum() + 1.9
-    credit.learn(lambda seen: [seen])  # nothing was taught since
-    assert (critic.habits.counts == before).all()
 
 
 def picks(credit: AllMoves, share: float, episodes: int) -> list[list[str]]:
@@ -221,9 +202,5 @@ def test_picked_moves_have_no_regret_and_their_positions_teach() -> None:
     credit = all_moves()
     rows = credit.rows(replace(GAME, turns=turns), range(3))
     assert {row.prompt_ids for row in rows} == set(prompts_by_turn(GAME))
-    credit.learn(lambda seen: [seen])
+    credit.end(lambda regrets: [regrets])
     assert math.isnan(credit.regret)
-    sampled = all_moves()
-    sampled.rows(GAME, range(3))
-    sampled.learn(lambda seen: [seen])
-    assert (credit._critic.habits.counts == sampled._critic.habits.counts).all()

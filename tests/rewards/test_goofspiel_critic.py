@@ -1,5 +1,7 @@
-"""The critic against chances worked out by other means, and what targets change."""
+"""The critic against chances worked out by other means, and what its games teach it."""
 
+import random
+from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
 
@@ -7,7 +9,14 @@ import pytest
 
 from miner.environments.games import GameSession
 from miner.environments.games.grading import parse_graded_reply
-from miner.rewards.goofspiel_critic import GoofspielCritic, Habits, reply_text, softmax
+from miner.rewards.goofspiel_critic import (
+    Chances,
+    GoofspielCritic,
+    Habits,
+    reply_text,
+    softmax,
+    solved,
+)
 from tests.rewards.positions import SEATS, shown, user
 
 ALWAYS_BEST = 1e-4
@@ -90,9 +99,8 @@ def at_random(mine: list[int], theirs: list[int], lead: int, prizes: list[int]) 
     return 1 - NormalDist(lead + mean * sum(prizes), sqrt(variance)).cdf(0)
 
 
-def test_before_the_first_target_both_sides_bid_at_random() -> None:
-    hand = list(range(1, 7))
-    state = shown(3, "12456", ("1 2 3 4 5 6", "1 2 3 4 5 6"), (7, 2))
+def test_before_its_first_game_both_sides_bid_at_random() -> None:
+    hand = tuple(range(1, 7))
     by_other_means = {}
     for card in hand:
         chances = [
@@ -104,8 +112,9 @@ def test_before_the_first_target_both_sides_bid_at_random() -> None:
             )
             for other in hand
         ]
-        by_other_means[str(card - 1)] = sum(chances) / len(chances)
-    assert values(state) == pytest.approx(by_other_means)
+        by_other_means[card] = sum(chances) / len(chances)
+    found = Chances(ALWAYS_BEST).after_each(hand, hand, 5, 3, (1, 2, 4, 5, 6))
+    assert found == pytest.approx(by_other_means)
 
 
 def test_seats_are_mirror_images() -> None:
@@ -120,21 +129,22 @@ def only(rank: int, cards: int) -> tuple[float, ...]:
 
 
 def test_a_policy_that_matches_prizes_is_expected_to_win_more() -> None:
-    state = shown(4, "1235678", ("1 2 3 4 5 6 7 8", "1 2 3 4 5 6 7 8"))
-    critic = GoofspielCritic(ALWAYS_BEST)
-    before = values(state, critic=critic)
+    chances, hand, rest = Chances(ALWAYS_BEST), tuple(range(1, 9)), (1, 2, 3, 5, 6, 7, 8)
+    before = chances.after_each(hand, hand, 0, 4, rest)
     hands = [(rank, cards) for cards in range(8, 1, -1) for rank in range(cards)]
-    critic.learn([(rank, only(rank, cards)) for rank, cards in hands] * 30)
-    after = values(state, critic=critic)
-    assert all(after[reply] > before[reply] + 0.1 for reply in before)
-    critic.learn([(rank, only(cards - 1 - rank, cards)) for rank, cards in hands] * 300)
-    assert max(values(state, critic=critic).values()) < min(before.values())
+    for rank, cards in hands * 30:
+        chances.habits.add(rank, only(rank, cards))
+    after = chances.after_each(hand, hand, 0, 4, rest)
+    assert all(after[card] > before[card] + 0.1 for card in hand)
+    for rank, cards in hands * 300:
+        chances.habits.add(rank, only(cards - 1 - rank, cards))
+    assert max(chances.after_each(hand, hand, 0, 4, rest).values()) < min(before.values())
 
 
 def test_the_latest_bids_count_most_and_a_table_holds_probabilities() -> None:
     habits = Habits()
-    habits.add([(7, only(7, 8))] * 2000)
-    habits.add([(7, only(0, 8))] * 2000)
+    for card in [7] * 2000 + [0] * 2000:
+        habits.add(7, only(card, 8))
     table = habits.table(8)
     assert table.sum(1) == pytest.approx([1.0] * 8)
     assert table[7, 0] > 2 * table[7, 7] > 0.2
@@ -143,23 +153,53 @@ def test_the_latest_bids_count_most_and_a_table_holds_probabilities() -> None:
 
 def test_in_a_position_the_policy_is_surer_than_over_all_of_them() -> None:
     habits = Habits()
-    habits.add([(0, (0.75, 0.25, *[0.0] * 6))])
+    habits.add(0, (0.75, 0.25, *[0.0] * 6))
     counted, table = habits.counts[0], habits.table(8)[0]
     assert counted[0] > counted[1] > counted[2]
     assert table == pytest.approx(counted**2 / (counted**2).sum())
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_target_is_a_bid_by_ranks_among_what_is_left(named: bool) -> None:
-    critic = GoofspielCritic(0.05, named=named)
-    position = [user("Well?"), user(shown(5, "234678", ("1 2 4 5 6 7 8", "1 2 3 4 5 6 8")))]
-    five, six, eight = (reply_text(card, named=named) for card in (5, 6, 8))
-    assert critic.bid(position, SEATS[0], {five: 0.75, six: 0.25}) == (
-        3,
-        (0, 0, 0, 0.75, 0.25, 0, 0),
-    )
-    assert critic.bid(position, SEATS[1], {eight: 1.0}) == (3, only(6, 7))
-    assert critic.bid([user("Again?")], SEATS[0], {five: 1.0}) is None
+class Recorded(Habits):
+    """Counts nothing, and keeps what there was to count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bids: list[tuple[int, int]] = []
+
+    def add(self, prize: int, shares: Sequence[float]) -> None:
+        self.bids.append((prize, len(shares)))
+        assert sum(shares) == pytest.approx(1)
+
+
+def test_its_own_games_count_bids_by_ranks_among_what_is_left() -> None:
+    chances = Chances(0.05)
+    chances.habits = Recorded()
+    first = random.Random(3).sample(range(1, 9), 8)
+    chances.play(8, random.Random(3))
+    ranks = [sorted(first[turn:]).index(prize) for turn, prize in enumerate(first)]
+    assert chances.habits.bids == [(rank, 8 - turn) for turn, rank in enumerate(ranks[:-1])]
+
+
+def score(chances: Chances, games: int) -> float:
+    """Mean of games with 8 cards by its targets, of which it learns nothing."""
+    copy, rng = Chances(0.01), random.Random(5)
+    copy.habits = Recorded()
+    copy.habits.counts = chances.habits.counts
+    return sum(copy.play(8, rng) for _ in range(games)) / games
+
+
+def test_targets_are_better_once_it_knows_the_policy_and_then_stand_still() -> None:
+    fresh, known = Chances(0.01), solved(0.01)
+    assert score(known, 4000) > score(fresh, 4000) + 0.015  # 0.909 and 0.879, errors of 0.005
+    hand = tuple(range(1, 9))
+    before = known.after_each(hand, hand, 0, 4, (1, 2, 3, 5, 6, 7, 8))
+    assert solved(0.01) is known
+    fresh = Chances(0.01)
+    rng = random.Random(1)
+    for game in range(1200):
+        fresh.play(8 + 2 * (game % 5), rng)
+    other = fresh.after_each(hand, hand, 0, 4, (1, 2, 3, 5, 6, 7, 8))
+    assert other == pytest.approx(before, abs=0.005)
 
 
 def test_a_target_is_as_sharp_as_its_temperature() -> None:
@@ -169,18 +209,13 @@ def test_a_target_is_as_sharp_as_its_temperature() -> None:
     )
 
 
-def test_its_best_moves_beat_random_play_by_far_and_more_so_once_it_knows_the_policy() -> None:
-    def score(critic: GoofspielCritic, games: int) -> float:
-        total = 0.0
-        for seed in range(games):
-            session, bids = GameSession(5 * seed, seed), []
-            while not session.done:
-                turn = session.turn()
-                found = values(turn.state_text, turn.seat, critic)
-                action = max(found, key=found.__getitem__)
-                bids.append(int(action))
-                session.play(int(action))
-            total += session.score()
-        return total / games
-
-    assert score(GoofspielCritic(0.01), 200) > 0.8  # random play: 0.5, with 0.035 of error
+def test_the_best_moves_of_a_critic_win_against_random_play() -> None:
+    critic, total = GoofspielCritic(0.01), 0.0
+    for seed in range(150):
+        session = GameSession(5 * seed, seed)
+        while not session.done:
+            turn = session.turn()
+            found = values(turn.state_text, turn.seat, critic)
+            session.play(int(max(found, key=found.__getitem__)))
+        total += session.score()
+    assert total / 150 > 0.85  # by the rules of the engine: 0.925 with an error of 0.02
