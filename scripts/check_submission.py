@@ -33,7 +33,10 @@ TOURNAMENT_COPIES = (
 BUILD_RECORD = ".image-seconds"
 """Written by `make image`: how long the latest build took, and of which commit."""
 UNREADABLE = {".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".bin", ".whl", ".zip", ".gz"}
-MODELS_AND_DATA = {".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".parquet", ".arrow"}
+MODELS_AND_DATA = {
+    *(".safetensors", ".gguf", ".pt", ".pth", ".ckpt", ".onnx", ".h5", ".msgpack", ".pkl"),
+    *(".parquet", ".arrow", ".npy", ".npz", ".csv"),
+}
 
 
 def obstacles(repository: Path, *, duels: bool = True) -> Iterator[str]:

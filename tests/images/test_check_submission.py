@@ -93,7 +93,10 @@ def test_the_first_format_goes_without_the_prompts_of_duels(
         ({"ops/docker/standalone-text-trainer.dockerfile": "FROM a\n"}, "make it equal to"),
         ({"Dockerfile": "FROM other\n"}, "make it equal to Dockerfile"),
         ({"entrypoint/main.pyc": ""}, "entrypoint/main.pyc is compiled"),
-        ({"weights/model.safetensors": ""}, "looks like a model"),
+        *(
+            ({f"weights/model.{suffix}": ""}, "looks like a model")
+            for suffix in ("safetensors", "ckpt", "npz", "npy", "pkl", "h5", "msgpack", "csv")
+        ),
     ],
 )
 def test_each_obstacle_is_one_sentence(
