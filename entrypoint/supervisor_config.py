@@ -57,10 +57,10 @@ def render_supervisor_config(plan: RunPlan, programs: Sequence[Program]) -> str:
             "supervisord",
             nodaemon="true",
             silent="true",
-            logfile=str(plan.run_dir / "supervisord.log"),
+            logfile=_escaped(str(plan.run_dir / "supervisord.log")),
             logfile_maxbytes="0",
             pidfile=str(plan.socket.with_suffix(".pid")),
-            childlogdir=str(plan.run_dir),
+            childlogdir=_escaped(str(plan.run_dir)),
         ),
         _section("unix_http_server", file=str(plan.socket), chmod="0700"),
         _section(

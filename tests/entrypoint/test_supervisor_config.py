@@ -51,7 +51,7 @@ def test_the_trainers_processes_share_the_cpus(cpus: int, processes: int, thread
 
 
 def read_back(run: RunPlan, listed: tuple[Program, ...]) -> ServerOptions:
-    run.run_dir.mkdir()
+    run.run_dir.mkdir(parents=True)
     run.supervisor_file.write_text(render_supervisor_config(run, listed))
     options = ServerOptions()
     options.realize(["-c", str(run.supervisor_file)])
@@ -78,13 +78,18 @@ def test_supervisord_reads_what_was_meant(tmp_path: Path) -> None:
 
 
 def test_awkward_words_survive(tmp_path: Path) -> None:
-    run = plan(tmp_path)
+    (tmp_path / "run").mkdir()  # the socket's
+    run = plan(tmp_path, run_dir=tmp_path / "task-50%/.run-r%(x)s")
     variables = {"SHARE": "50% of \\ all", "SAID": "it's so, really", "GPUS": "0,1"}
     words = ("tool", "--json", '{"a": "50%"}', "it's", "%(ENV_HOME)s", "")
     options = read_back(run, (Program("odd", words, variables),))
     (program,) = next(g for g in options.process_group_configs if g.name == "miner").process_configs
     assert program.environment == variables
     assert tuple(shlex.split(program.command)) == words
+    assert (options.logfile, options.childlogdir) == (
+        str(run.run_dir / "supervisord.log"),
+        str(run.run_dir),
+    )
 
 
 @pytest.mark.parametrize(
