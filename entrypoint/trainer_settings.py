@@ -81,6 +81,15 @@ RECORDED_TOKENS = 16384
 GIN_RUMMY_TOKENS = 28672
 """Of a game on servers: up to 23,000 at random, by SmolLM2's tokenizer, without retries."""
 
+DECIDED = {
+    "model.path": "--model names the base, below MINER_CACHE_DIR",
+    "output.dir": "it follows from the job, below MINER_CHECKPOINTS_DIR",
+    "run_dir": "it is beside the output, below MINER_CHECKPOINTS_DIR",
+    "environment.servers": "ENVIRONMENT_SERVER_URLS names them",
+}
+"""Settings that other programs of the container share with the trainer, and where they come from.
+"""
+
 RECORDED_HELD_OUT = 100
 """Held-out conversations, three replies of each."""
 
@@ -176,6 +185,9 @@ class PlannedSettings:
             self._job_tree = _duels_tree(job) if job.duels else _served_tree(job)
         try:
             self._by_hand = parse_overrides(invocation.overrides)
+            for name, instead in DECIDED.items():
+                if value_at(self._by_hand, name) is not None:
+                    raise ConfigurationError(f"--set {name} cannot be used here: {instead}")
             channel = value_at(merged(self._job_tree, self._by_hand), "environment.channel")
             if channel == DUEL_CHANNEL:
                 self._job_tree = merged(self._job_tree, _learning_tree(job))

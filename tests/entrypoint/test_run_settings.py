@@ -255,6 +255,23 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_starts() -> N
     assert caught.value.status is ExitStatus.ARGUMENTS
 
 
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("output.dir=/elsewhere", "MINER_CHECKPOINTS_DIR"),
+        ('output={dir = "/elsewhere"}', "MINER_CHECKPOINTS_DIR"),
+        ("run_dir=/elsewhere", "MINER_CHECKPOINTS_DIR"),
+        ("model.path=/elsewhere", "--model"),
+        ("environment.servers=[]", "ENVIRONMENT_SERVER_URLS"),
+    ],
+)
+def test_what_the_container_decides_is_refused_with_what_to_use(setting: str, instead: str) -> None:
+    name = setting.partition("=")[0]
+    with pytest.raises(Failure, match=f"--set {name}.*{instead}") as caught:
+        planned(setting)
+    assert caught.value.status is ExitStatus.ARGUMENTS
+
+
 def test_a_recipe_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(Failure, match=r"no recipe 'best': choose one of .*tiny-8-cards") as caught:
         planned(recipe="best")
