@@ -56,9 +56,10 @@ def read_model_facts(folder: Path) -> ModelFacts:
 
     Raises: `Failure` (MODEL) with what is missing and where it was looked for.
     """
-    if not folder.is_dir():
-        raise Failure(ExitStatus.MODEL, f"there is no folder {folder}: {_siblings(folder.parent)}")
     try:
+        if not folder.is_dir():
+            there = _siblings(folder.parent)
+            raise Failure(ExitStatus.MODEL, f"there is no folder {folder}: {there}")
         config = read_json(folder / "config.json")
         report = check_structure(folder, strict=False, published=False)
         shape = shape_of(config, report.parameters)

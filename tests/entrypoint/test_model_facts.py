@@ -1,7 +1,9 @@
 """Facts read from the base model's folder."""
 
 import json
+import os
 from collections.abc import Callable
+from errno import EACCES
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,27 @@ def test_missing_folder_reports_what_is_there_instead(tmp_path: Path) -> None:
 def test_missing_cache_reports_it(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="does not exist either"):
         read_model_facts(tmp_path / "models" / "m")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "closed"), [(Path, "stat", "models/acme--tiny"), (os, "listdir", "models")]
+)
+def test_a_folder_that_must_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, closed: str
+) -> None:
+    """As where a folder of another user is not to be entered, or listed; root may read all."""
+    (tmp_path / "models").mkdir()
+    real = getattr(owner, name)
+
+    def refuse(path: object, **options: Any) -> object:
+        if path == tmp_path / closed:
+            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(Failure, match=f"cannot be read .Permission denied: .*{closed}") as caught:
+        read_model_facts(tmp_path / "models/acme--tiny")
+    assert caught.value.status == ExitStatus.MODEL
 
 
 def break_config(folder: Path) -> None:
