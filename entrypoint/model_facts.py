@@ -13,6 +13,11 @@ from miner.publishing.structure import check_structure, read_json
 DEFAULT_CONTEXT = 4096  # of a model that names none
 LARGEST_NUMBER = 1 << 40  # beyond it a config.json is damaged
 
+# config.json's spellings of one number
+LAYERS = "num_hidden_layers", "n_layer", "num_layers", "n_layers"
+HEADS = "num_attention_heads", "n_head", "num_heads", "n_heads"
+CONTEXT = "max_position_embeddings", "n_positions", "max_seq_len"
+
 RECURRENT = frozenset({"mamba", "linear_attention"})
 """Kinds of recurrent layers in a config.json."""
 
@@ -101,9 +106,9 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
 
     # transformers saves a Nemotron's list of layers without their number
     listed = config.get("layers_block_type")
-    layers = len(listed) if isinstance(listed, list) else size("num_hidden_layers", "n_layer")
-    hidden = size("hidden_size", "n_embd")
-    heads = size("num_attention_heads", "n_head")
+    layers = len(listed) if isinstance(listed, list) else size(*LAYERS)
+    hidden = size("hidden_size", "n_embd", "d_model")
+    heads = _number(config, *HEADS) or 1  # state-space models have none
     recurrent = _mixer_bytes(config, hidden)
     recurrent_layers, state_bytes = _delta_states(config)
     shape = ModelShape(
@@ -116,7 +121,7 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         kv_heads=_number(config, "num_key_value_heads") or heads,
         head_dim=_number(config, "head_dim") or max(1, hidden // heads),
         vocabulary=size("vocab_size"),
-        context=_number(config, "max_position_embeddings", "n_positions") or DEFAULT_CONTEXT,
+        context=_number(config, *CONTEXT) or DEFAULT_CONTEXT,
         idle=_idle(config, hidden, layers, parameters or 0),
         mixer_bytes=recurrent,
         recurrent_layers=recurrent_layers,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     DeepseekV3Config,
     MixtralConfig,
@@ -18,7 +19,7 @@ from transformers import (
 )
 
 from entrypoint.exit_status import ExitStatus, Failure
-from entrypoint.model_facts import DELTA_COPIES, read_model_facts, shape_of
+from entrypoint.model_facts import DEFAULT_CONTEXT, DELTA_COPIES, read_model_facts, shape_of
 from entrypoint.pretended import SIZES, pretend_model
 
 QWEN_3B = {
@@ -121,6 +122,23 @@ def test_all_experts_count_where_their_sizes_are_not_known(unknown: dict[str, An
     known = MIXTURES["qwen"].to_dict()
     assert shape_of(known, 500_000).idle > 0
     assert shape_of(known | unknown, 500_000).idle == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("gpt_neo", (24, 2048, 16, 2048)),
+        ("mpt", (24, 2048, 16, 2048)),
+        ("dbrx", (24, 2048, 16, 2048)),
+        ("mamba2", (64, 4096, 128, DEFAULT_CONTEXT)),
+        ("mamba", (32, 768, 1, DEFAULT_CONTEXT)),
+    ],
+)
+def test_sizes_are_read_as_each_family_spells_them(
+    family: str, sizes: tuple[int, int, int, int]
+) -> None:
+    shape = shape_of(AutoConfig.for_model(family).to_dict())
+    assert (shape.layers, shape.hidden, shape.heads, shape.context) == sizes
 
 
 def test_text_part_of_a_multimodal_config_counts() -> None:
