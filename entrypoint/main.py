@@ -39,7 +39,7 @@ from miner.config.contract import GAMES
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import SETTINGS_FILE, has_begun
 from miner.config.settings import Settings, to_toml
-from miner.publishing.base_files import without_mistral_format
+from miner.publishing.base_files import without_foreign_files
 from miner.publishing.errors import PublishingError
 from miner.publishing.output_path import is_published
 from miner.publishing.publisher import Publisher
@@ -145,10 +145,11 @@ def publish_base(prepared: Prepared, why: str, stop: threading.Event) -> Outcome
 
 
 def _fix_template(prepared: Prepared, stop: threading.Event) -> Ended:
-    folders = (str(prepared.paths.model_dir), str(prepared.plan.output_dir))
     environment = program_environment(prepared.paths, os.environ) | {"CUDA_VISIBLE_DEVICES": ""}
     ended, why = Ended(0, asked=None, overdue=False), ""
     try:
+        base = _linked(prepared).settings.model.path
+        folders = (str(base), str(prepared.plan.output_dir))
         ended = reaper.run(
             [sys.executable, "-m", "miner", "publish-base", *folders],
             environment,
@@ -319,9 +320,9 @@ def _resumable(prepared: Prepared) -> Settings:
 
 
 def _linked(prepared: Prepared) -> Prepared:
-    """The same for a folder of links where the base's own has files that vLLM would misread."""
+    """The same for a folder of links where the base's own has files that loaders would misread."""
     plan, base = prepared.plan, prepared.paths.model_dir
-    links = without_mistral_format(base, plan.run_dir / "base")
+    links = without_foreign_files(base, plan.run_dir / "base")
     if links == base:
         return prepared
     return replace(

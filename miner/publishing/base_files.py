@@ -48,17 +48,20 @@ def copy_base_model(base: Path, destination: Path) -> None:
     copy_companions(base, destination)
 
 
-def without_mistral_format(base: Path, links: Path) -> Path:
-    """Folder of links to all files of `base` but Mistral's own; `base` itself where it has none.
+def without_foreign_files(base: Path, links: Path) -> Path:
+    """Folder of links to all files of `base` but Mistral's own and those of an adapter left beside
+    its weights; `base` itself where it has none.
 
-    vLLM would read those in place of the others: another class, other names of the weights that
-    it is sent, and a tokenizer without the base's chat template.
+    vLLM would read Mistral's in place of the others: another class, other names of the weights that
+    it is sent, and a tokenizer without the base's chat template. transformers would add the adapter
+    and freeze all else.
 
     Args:
         links: is made where it is needed.
     """
-    foreign = {file for pattern in MISTRAL_FORMAT for file in base.glob(pattern)}
-    if not foreign or not (base / "tokenizer.json").is_file():
+    mistral = MISTRAL_FORMAT if (base / "tokenizer.json").is_file() else ()
+    foreign = {file for pattern in ("adapter_*", *mistral) for file in base.glob(pattern)}
+    if not foreign:
         return base
     links.mkdir(parents=True, exist_ok=True)
     for file in {*base.iterdir()} - foreign:

@@ -157,9 +157,15 @@ def check_model_folder(folder: Path, *, named: str = "") -> None:
 
     Raises: `ConfigurationError`.
     """
+    adapter = (folder / "adapter_config.json").is_file()
     if (folder / "config.json").is_file():
+        if adapter:
+            raise ConfigurationError(
+                f"{named}{folder} holds adapter_config.json beside a whole model, to which "
+                "transformers would add the adapter: merge it, or move the adapter's files away"
+            )
         return
-    if (folder / "adapter_config.json").is_file():
+    if adapter:
         raise ConfigurationError(
             f"{named}{folder} holds a LoRA adapter without its base model: merge it first (the "
             "published folder of a training run is merged)"

@@ -345,10 +345,11 @@ def test_programs_load_cuda_from_where_the_hardware_needs_it(
 
 
 MISTRAL = ("consolidated.safetensors", "params.json", "tekken.json")
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
 
-@pytest.mark.parametrize("own", [(), MISTRAL])
-def test_a_base_with_mistrals_own_files_is_trained_without_them(
+@pytest.mark.parametrize("own", [(), MISTRAL, ADAPTER])
+def test_a_base_with_mistrals_own_files_or_an_adapters_is_trained_without_them(
     roots: dict[str, str],
     arguments: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,

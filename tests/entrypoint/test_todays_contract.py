@@ -285,10 +285,15 @@ def unknown_games(roots: dict[str, str], arguments: Arguments) -> main.Prepared:
     return replace(job, plan=plan)
 
 
+@pytest.mark.parametrize("adapter", [False, True])
 def test_the_miner_fixes_the_base_of_unknown_games_once_it_is_there(
-    unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch
+    unknown_games: main.Prepared, monkeypatch: pytest.MonkeyPatch, adapter: bool
 ) -> None:
-    folders = [str(unknown_games.paths.model_dir), str(unknown_games.plan.output_dir)]
+    base, plan = unknown_games.paths.model_dir, unknown_games.plan
+    if adapter:
+        (base / "adapter_config.json").write_text("{}")
+        base = plan.run_dir / "base"
+    folders = [str(base), str(plan.output_dir)]
     started: list[list[str]] = []
 
     def start(command: list[str], *_: object, stop_at: float, **__: object) -> Ended:

@@ -107,6 +107,9 @@ def test_a_folder_without_a_model_is_distinguished_from_an_adapter(whole, tmp_pa
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds a LoRA adapter without"):
         load_chat(tmp_path)
+    shutil.copy(whole / "config.json", tmp_path)
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path} holds adapter_config.json beside"):
+        load_chat(tmp_path)
 
 
 def test_a_tokenizer_of_mistrals_own_format_is_not_asked_for(whole, monkeypatch):

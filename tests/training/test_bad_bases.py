@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from miner.config.statuses import TrainerStatus
+from miner.publishing.base_files import without_foreign_files
 from miner.publishing.publisher import Publisher
 from tests.builders import build_qwen3, save_base
 from tests.training.commands import places
-from tests.training.in_process import TINY
+from tests.training.in_process import TINY, Work
 
 
 @pytest.fixture
@@ -47,6 +49,11 @@ def cut_off(base: Path) -> None:
     os.truncate(base / "model.safetensors", 1000)
 
 
+def leftover_adapter(base: Path) -> None:
+    config = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(build_qwen3(), config).save_pretrained(base)
+
+
 def short_context(base: Path) -> None:
     build_qwen3(max_position_embeddings=256).half().save_pretrained(base)
 
@@ -58,6 +65,7 @@ def short_context(base: Path) -> None:
         (raising_template, TrainerStatus.REFUSED, True, ["no chat today", "cannot be used"]),
         (unknown_architecture, TrainerStatus.DISK, False, ["unheard"]),
         (cut_off, TrainerStatus.DISK, False, ["/base/model.safetensors is truncated"]),
+        (leftover_adapter, TrainerStatus.REFUSED, False, ["model.path", "adapter_config.json"]),
         (infinite_weights, TrainerStatus.REFUSED, True, ["model.norm.weight", "NaN or infinite"]),
         (
             short_context,
@@ -86,3 +94,16 @@ def test_a_bad_base_has_its_sentence_and_is_published_if_it_loads(
     assert "Traceback" not in said.err
     current = Publisher(tmp_path / "out" / "task" / "repo", in_process=True).current()
     assert (current is not None) == handed_over
+
+
+def test_the_orchestrators_links_leave_out_what_would_be_added_to_the_weights(work: Work) -> None:
+    """What is played, trained and published are the whole weights, none of them frozen."""
+    expected = load_file(work.base / "model.safetensors")
+    leftover_adapter(work.base)
+    links = without_foreign_files(work.base, work.folder / "links")
+    work.train(f"model.path={links}", "optimizer.max_steps=1")
+    (trainer,) = work.trainers
+    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    assert trained == {*expected}
+    assert {*load_file(work.published / "model.safetensors")} == {*expected}
+    assert not [*work.published.glob("adapter_*")]
