@@ -129,8 +129,13 @@ class EnvironmentRollout:
     def _make_client(self, trainer: Any) -> Client:
         args = trainer.args
         if not args.use_vllm:
-            model = trainer.accelerator.unwrap_model(trainer.model)
-            self._sampler = TransformersSampler(model, trainer.processing_class, seed=args.seed)
+            ranks = trainer.accelerator
+            self._sampler = TransformersSampler(
+                ranks.unwrap_model(trainer.model),
+                trainer.processing_class,
+                # ranks may hold the same prompt, whose completions are one group
+                seed=args.seed * ranks.num_processes + ranks.process_index,
+            )
             return SamplerClient(self._sampler, trainer.processing_class, BackgroundLoop("agent"))
         check_vllm(args)
         if args.vllm_mode == "colocate":

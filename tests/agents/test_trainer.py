@@ -288,6 +288,18 @@ def test_trls_helper_of_rollout_functions_samples_the_trained_model(tmp_path: Pa
         generate_rollout_completions(there, ["12 "], generation_overrides={"logprobs": 5})
 
 
+def test_processes_draw_different_completions_of_a_prompt(tmp_path: Path) -> None:
+    model, tokenizer, drawn = build_qwen3(), build_tokenizer(), []
+    for rank in (0, 1):
+        ranks = SimpleNamespace(num_processes=2, process_index=rank, unwrap_model=lambda m: m)
+        there = SimpleNamespace(
+            args=config(tmp_path), accelerator=ranks, model=model, processing_class=tokenizer
+        )
+        client = EnvironmentRollout(Recording()).client(there)
+        drawn.append(list(client.generate(prompts=["12 "] * 4, max_tokens=6)))
+    assert drawn[0] != drawn[1]
+
+
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rollout_functions.md"
 
 
