@@ -80,13 +80,18 @@ class ServerPool:
         """The servers, in the order given."""
         return tuple(self._loads)
 
-    def pick(self, avoid: Collection[str] = ()) -> str:
-        """Take a place on the least busy server; those resting, of `avoid` or away come last."""
+    def pick(self, avoid: Collection[str] = (), limits: Mapping[str, int] | None = None) -> str:
+        """Take a place on the least busy server; those resting, of `avoid` or away come last.
+
+        Args:
+            limits: episodes at once that a server takes, where they differ.
+        """
         now = self._clock()
 
-        def cost(item: tuple[str, _Load]) -> tuple[bool, bool, bool, int]:
+        def cost(item: tuple[str, _Load]) -> tuple[bool, bool, bool, float]:
             url, load = item
-            return load.away, url in avoid, load.rests_until > now, load.open_episodes
+            busy = load.open_episodes / (limits or {}).get(url, 1)
+            return load.away, url in avoid, load.rests_until > now, busy
 
         url, load = min(self._loads.items(), key=cost)
         load.open_episodes += 1

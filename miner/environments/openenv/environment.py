@@ -40,6 +40,9 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         settings: of the channel.
         codec: translation between the policy's text and the environment's actions.
         host: the local server, if there is one; started, and stopped with the source.
+
+    Attributes:
+        sharing: processes that share the sessions of each server.
     """
 
     name = NAME
@@ -57,6 +60,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         self.codec = codec
         self.places = {url: Places(url, settings.sessions) for url in servers}
         self._processes = 1
+        self.sharing = 1
         self.rewarded = False
         self.fault: ConfigurationError | None = None
 
@@ -75,6 +79,7 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         Raises: `ConfigurationError` for a server with fewer sessions than processes.
         """
         self._processes = processes
+        self.sharing = processes if self._host is None else 1
         for url, places in self.places.items():
             if self._host is not None:
                 [places.limit] = limits.values()
@@ -90,7 +95,8 @@ class OpenEnvSource(OnServers[OpenEnvServer]):
         """A fresh environment on the least busy server. Raises: `ConfigurationError`."""
         if self.fault is not None:
             raise self.fault
-        return OpenEnvEnvironment(self, self.pool.pick(avoid))
+        limits = {url: places.limit for url, places in self.places.items()}
+        return OpenEnvEnvironment(self, self.pool.pick(avoid, limits))
 
     async def ready(self, environment: Environment, task: EpisodeTask) -> None:
         assert isinstance(environment, OpenEnvEnvironment)
@@ -187,7 +193,7 @@ class OpenEnvEnvironment(OnServer):
                 return await self._session.reset(arguments)
             except ServerFull as full:
                 if full.most is not None:  # else others hold places that will come free
-                    self._places.lower(full.most)
+                    self._places.lower(full.most // self._source.sharing)
                 elif self._places.taken > 1:
                     self._places.lower(self._places.taken - 1)
                 await self._leave()

@@ -39,8 +39,8 @@ class Places:
         limit = max(1, limit)
         if limit < self.limit:
             logger.warning(
-                "%s takes %d sessions at once, environment.openenv.sessions is %d: other episodes "
-                "wait for a place",
+                "%s takes only %d of the %d sessions at once that this process plans for: other "
+                "episodes wait for a place",
                 self._url, limit, self.limit,
             )  # fmt: skip
             self.limit = limit

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from contextlib import AsyncExitStack
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,10 +13,17 @@ from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings
 from miner.distributed.launch import free_port
-from miner.environments import InfrastructureError, ProtocolError
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
 from miner.environments.findings import Findings
 from miner.environments.openenv import check, open_openenv
-from tests.environments.openenv.server_double import Double, error, observation, serving
+from tests.environments.openenv.server_double import (
+    Double,
+    error,
+    observation,
+    serving,
+    source_of,
+)
+from tests.environments.playing import until
 from tests.environments.raw_server import http, raw_server
 
 
@@ -141,6 +149,34 @@ async def test_processes_share_the_places_that_the_check_found(
             limits = {url: places.limit for url, places in source.places.items()}
             assert limits == {large.url: 4, small.url: 1}
             assert source.capacity // 2 == 5
+
+
+@pytest.mark.parametrize(("local", "limit"), [(False, 1), (True, 2)])
+async def test_processes_share_what_a_server_turns_out_to_take(local: bool, limit: int) -> None:
+    async with serving(Double(shows(int), capacity=2)) as server, source_of(server) as source:
+        source._host = Mock() if local else None  # each process has a local server of its own
+        source.share({server.url: 8}, processes=2)
+        task, episodes = EpisodeTask("openenv", 7, 7), [source.open() for _ in range(3)]
+        for episode in episodes[:2]:
+            await episode.ready(task)
+        waiting, places = asyncio.create_task(episodes[2].ready(task)), source.places[server.url]
+        before = places.limit
+        await until(lambda: places.limit < before)
+        assert places.limit == limit
+        for episode in episodes[:2]:
+            await episode.close()
+        await waiting
+        await episodes[2].close()
+
+
+async def test_episodes_are_spread_by_what_each_server_takes() -> None:
+    async with source_of(
+        small := Double(shows(int), url="http://127.0.0.1:9"),
+        large := Double(shows(int), url="http://127.0.0.1:10"),
+    ) as source:
+        source.share({small.url: 2, large.url: 12}, processes=2)
+        opened = [source.open().server for _ in range(7)]
+        assert (opened.count(small.url), opened.count(large.url)) == (1, 6)
 
 
 async def test_a_server_with_fewer_sessions_than_processes_is_refused(
