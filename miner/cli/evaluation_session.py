@@ -48,8 +48,9 @@ _LONGEST = 100
 
 
 def rules_of(run: EvaluationRun) -> Rules:
-    """The grader's limits, relaxed where a model shares this process with the games."""
-    served = bool(run.environment.servers) and FACTS[run.channel].asks_servers
+    """The grader's limits, relaxed for a model in this process, except on the grader's servers."""
+    facts = FACTS[run.channel]
+    served = bool(run.environment.servers) and facts.asks_servers and facts.first_format
     in_process = run.llm_url is None and not served
     return Rules(
         concurrency=run.concurrency

@@ -1,8 +1,8 @@
 """Results of an evaluation: one record per episode, and the summary read off them.
 
 Invariant: an episode either counts (`score` in [0, 1]) or was excluded because the environment's
-infrastructure failed, a prompt had no room, or this machine was too slow for a duel (`score` None);
-nothing else is ever left out of the mean.
+infrastructure failed, a prompt had no room, or this machine was too slow for what no grader times
+(`score` None); nothing else is ever left out of the mean.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Invariants:
 * every task comes out exactly once, in the list's order;
 * only an environment whose infrastructure failed in every try and a prompt that the engine has no
-  room for exclude an episode, and in duels, whose clock is this machine's and not the grader's, a
-  time-out; elsewhere that, a failing policy, three invalid replies and a protocol violation all
-  score 0, the last one at once in the grader's games and elsewhere if it came again: replies that
-  make an environment raise are to gain nothing;
+  room for exclude an episode, and outside of the grader's games, where the clock is this machine's
+  alone, a time-out; a failing policy, three invalid replies and a protocol violation score 0, the
+  last one at once in the grader's games and elsewhere if it came again: replies that make an
+  environment raise are to gain nothing;
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
@@ -55,8 +55,8 @@ class Rules:
 
     Attributes:
         concurrency: episodes played at once (the source's capacity is never exceeded).
-        timeout_s: seconds after which a try ends, with score 0 or in a duel excluded; None waits
-            for ever.
+        timeout_s: seconds after which a try ends, with score 0 in the grader's games and excluded
+            in others; None waits for ever.
         retry: failures of infrastructure that do not exclude an episode yet.
     """
 
@@ -153,8 +153,8 @@ async def _attempt(
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
     except _scored(channel) as error:
         failure = next(each for kind, each in _FAILURES.items() if isinstance(error, kind))
-        if failure == "timeout" and FACTS[channel].duels:
-            failure = "too_slow"  # graded, a turn has its limit and a game has none
+        if failure == "timeout" and not FACTS[channel].first_format:
+            failure = "too_slow"  # no grader times these episodes
         score = None if failure in EXCLUDING else 0.0
         message = str(error) or (f"no result within {timeout_s:g} s" if timeout_s else "timed out")
     return EpisodeRecord.of(

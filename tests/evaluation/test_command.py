@@ -378,6 +378,7 @@ def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
         (None, (), "auto", None),
         (None, ("http://environment",), "builtin", None),  # which only tells its prompts
         (None, ("http://environment",), "graded", GRADER_TIMEOUT_S),
+        (None, ("http://environment",), "openenv", None),
         ("http://model", (), "builtin", GRADER_TIMEOUT_S),
     ],
 )

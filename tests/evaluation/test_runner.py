@@ -102,8 +102,11 @@ async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
     assert source.closed == 1
 
 
-async def test_a_duel_that_this_machine_is_too_slow_for_does_not_count() -> None:
-    source = ScriptedSource({7: [[retry(), None], [won()]]}, name="duel")
+@pytest.mark.parametrize("channel", ["duel", "own", "openenv"])
+async def test_what_no_grader_times_does_not_count_where_this_machine_is_too_slow(
+    channel: str,
+) -> None:
+    source = ScriptedSource({7: [[retry(), None], [won()]]}, name=channel)
     rules = Rules(timeout_s=0.05)
     result = await evaluate(ScriptedPolicy(), source, [task(7)], rules)
     [record] = result.episodes
