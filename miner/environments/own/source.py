@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+import numpy as np
+
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import (
     EnvironmentFault,
@@ -25,6 +27,11 @@ from miner.environments.own.text_environment import Step, TextEnvironment
 from miner.environments.own.worker import OverdueError, Worker
 
 NAME = "own"
+FIELDS = (
+    ("text", str, "a text, as in Step('higher'); the end is Step(score=1.0)"),
+    ("valid", bool | np.bool_, "True or False"),
+)
+"""Of a `Step`: name, type, and expectation in words."""
 
 
 class OwnSource(InProcess):
@@ -83,6 +90,12 @@ class OwnEnvironment:
         step = await self._called(self._inner.step, text)
         if not isinstance(step, Step):
             raise self._fault(f"step({text[:80]!r}) returned {step!r}: expected a Step")
+        for name, kinds, expected in FIELDS:
+            if not isinstance(value := getattr(step, name), kinds):
+                raise self._fault(
+                    f"step({text[:80]!r}) returned a Step whose {name} is {repr(value)[:80]}: "
+                    f"expected {expected}"
+                )
         if (step.score is None) != bool(step.text):
             raise self._fault(
                 f"step({text[:80]!r}) returned {step!r}: a Step has either a text, with which the "

@@ -105,11 +105,13 @@ class Worker:
                 raise  # the class's own
             name = f"{self._kind.__name__}.{method.__name__}"
             raise OverdueError(f"{name} has not returned for {self._seconds:g} s") from None
-        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                 raise  # by the caller
-            # the class's own: it would end the thread, or all episodes
+            # the class's own: it would end the thread, all episodes, or the run
             found = RuntimeError(f"{type(error).__name__} {error}".rstrip())
             raise found.with_traceback(error.__traceback__) from None
         finally:

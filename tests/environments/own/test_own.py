@@ -40,7 +40,7 @@ class Adding(TextEnvironment):
 
     def step(self, reply: str) -> Step:
         if not reply.strip().isdecimal():
-            return Step("a number", valid=False)
+            return Step("a number", valid=np.bool_(False))
         return Step(score=np.float32(3.0) if int(reply) == self.sum else 0.0)
 
 
@@ -196,6 +196,10 @@ def returning(value: object) -> type[TextEnvironment]:
         (returning("ok"), r"returned 'ok': expected a Step"),
         (returning(Step()), "either a text"),
         (returning(Step("on", score=1.0)), "either a text"),
+        (returning(Step(1.0)), r"^Odd: step\(.*a Step whose text is 1.0: expected a text"),  # type: ignore[arg-type]
+        (returning(Step(np.zeros(2))), "a Step whose text is array"),  # type: ignore[arg-type]
+        (returning(Step("on", valid=None)), "whose valid is None: expected True or False"),  # type: ignore[arg-type]
+        (returning(Step(score=1.0, valid=re.match("", ""))), "whose valid is <re.Match"),  # type: ignore[arg-type]
         (type("Mute", (Adding,), {"reset": lambda self, seed: ""}), "expected a text to answer"),
     ],
 )
@@ -287,6 +291,10 @@ async def test_what_the_class_raises_in_training_is_logged_each_time(
         assert re.search(line + where, record.getMessage())
 
 
+class Panic(BaseException):
+    """As libraries in other languages raise it."""
+
+
 class Ending(Adding):
     """Ends itself for some replies, in each of the ways that a method can."""
 
@@ -295,6 +303,8 @@ class Ending(Adding):
             raise SystemExit(3)
         if reply == "interrupt":
             raise KeyboardInterrupt
+        if reply == "panic":
+            raise Panic("in Rust")
         if reply == "cancel":
             other = asyncio.ensure_future(asyncio.Event().wait())
             other.cancel()
@@ -312,6 +322,7 @@ class EndingAtOnce(Ending):
     [
         (Ending, "exit", r"SystemExit 3 \(test_own.py, line"),
         (Ending, "interrupt", r"KeyboardInterrupt \(test_own.py, line"),
+        (Ending, "panic", r"Panic in Rust \(test_own.py, line"),
         (Ending, "cancel", "RuntimeError: CancelledError"),
         (EndingAtOnce, "exit", r"SystemExit 3 \(test_own.py, line"),
     ],
