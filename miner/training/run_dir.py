@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -177,17 +178,31 @@ def _comparable(settings: Settings) -> dict[str, Any]:
 
 def _own_code(settings: Settings) -> dict[str, str]:
     """SHA-256 of the user's files, by the setting that names one."""
+    environment = settings.environment
     entries = {
-        "environment.entry": settings.environment.entry,
-        "environment.code_agent.entry": settings.environment.code_agent.entry,
-        "environment.code_agent.tools_script": settings.environment.code_agent.tools_script,
+        "environment.entry": environment.entry,
+        "environment.code_agent.entry": environment.code_agent.entry,
         "reward.entry": settings.reward.entry,
         "demonstrations.teacher": settings.demonstrations.teacher,
     }
-    for opponent in settings.environment.opponents:
-        entries[f"environment.opponents {opponent}"] = named(opponent)[1]
-    files = {name: Path(entry.partition(":")[0]) for name, entry in entries.items()}
+    files = {name: _file_of(entry.partition(":")[0]) for name, entry in entries.items()}
+    plain = {
+        "environment.code_agent.tools_script": environment.code_agent.tools_script,
+        "environment.openenv.app": environment.openenv.app,
+    }
+    for opponent in environment.opponents:
+        plain[f"environment.opponents {opponent}"] = named(opponent)[1]
+    files |= {name: Path(entry.partition(":")[0]) for name, entry in plain.items()}
     return {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
+
+
+def _file_of(place: str) -> Path:
+    """The file that `place` names, itself or as a module."""
+    if not place.endswith(".py"):
+        with suppress(Exception):  # of a package; who plays it reports that
+            spec = find_spec(place)
+            return Path(spec.origin or "") if spec else Path()
+    return Path(place)
 
 
 def _checked_fingerprint(path: Path, code: dict[str, str], folder: Path) -> dict[str, str]:

@@ -215,17 +215,23 @@ def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("channel", "setting"),
+    ("channel", "setting", "named"),
     [
-        ("own", "environment.entry"),
-        ("code_agent", "environment.code_agent.entry"),
-        ("code_agent", "environment.code_agent.tools_script"),
-        ("duel", "environment.opponents"),
+        ("own", "environment.entry", "FILE"),
+        ("own", "environment.entry", "of_a_run.guess:Guess"),
+        ("code_agent", "environment.code_agent.entry", "FILE:Guess"),
+        ("code_agent", "environment.code_agent.tools_script", "FILE"),
+        ("openenv", "environment.openenv.app", "FILE:app"),
+        ("duel", "environment.opponents", "['random', 'FILE:play']"),
     ],
 )
-def test_a_run_goes_on_with_the_users_code_that_it_began_with(channel, setting, tmp_path):
-    base, file = save_base(tmp_path / "base"), tmp_path / "guess.py"
-    named = f"['random', '{file}:play']" if setting == "environment.opponents" else file
+def test_a_run_goes_on_with_the_users_code_that_it_began_with(
+    channel, setting, named, tmp_path, monkeypatch
+):
+    base, file = save_base(tmp_path / "base"), tmp_path / "of_a_run" / "guess.py"
+    file.parent.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    named = named.replace("FILE", str(file))
     own = (f"environment.channel={channel}", f"{setting}={named}", f"model.path={base}")
     file.write_text("one")
     begin(tmp_path, *own)
