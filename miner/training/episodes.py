@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from rich.console import Console
 
-from miner.background_loop import BackgroundLoop
+from miner.background_loop import BackgroundLoop, unless
 from miner.channels.registry import make_channel
 from miner.channels.served import BUILTIN
 from miner.config.channel_facts import FACTS
@@ -24,6 +24,7 @@ from miner.environments import EnvironmentSource, EpisodeTask, InfrastructureErr
 from miner.environments.findings import Findings
 from miner.environments.probe_report import ProbeReport
 from miner.reporting.run_folder import RunFolder
+from miner.rollout.episode import RolloutStopped, never
 from miner.rollout.renderer import ChatRenderer
 
 logger = logging.getLogger(__name__)
@@ -84,23 +85,30 @@ RESUMED_PATIENCE_S = 400.0
 
 @contextmanager
 def training_source(
-    settings: Settings, loop: BackgroundLoop, console: Console, ranks: Ranks
+    settings: Settings,
+    loop: BackgroundLoop,
+    console: Console,
+    ranks: Ranks,
+    stopped: Callable[[], bool] = never,
 ) -> Iterator[EnvironmentSource]:
     """The source of `environment.channel`; the findings of its check go to `probe.json`.
 
     Raises: `ConfigurationError`; `InfrastructureError` also where a run that has begun on servers
-        would go on without them; `LeadFailedError` on the other ranks.
+        would go on without them; `LeadFailedError` on the other ranks; `RolloutStopped` on all if
+        rank 0 is `stopped` during the check.
     """
     channel = make_channel(settings.environment, settings.model.path, settings.output.dir)
     channel.refuse_training()
     opened: list[EnvironmentSource] = []
 
-    def look() -> Findings:
+    def look() -> Findings | None:
         began_on = _base_channel(settings.run_dir)
         patience = RESUMED_PATIENCE_S if _on_servers(began_on) else SERVER_PATIENCE_S
         known = _learned_before(settings)
         opened.append(loop.run(channel.open(known, patience_s=patience)))
-        findings = loop.run(channel.check(opened[0]))
+        findings = loop.run(unless(stopped, channel.check(opened[0])))
+        if findings is None:
+            return None
         if began_on and opened[0].name != settings.environment.channel:  # the probe's choice
             _check_same_prompts(began_on, opened[0].name, findings)
         RunFolder(settings.run_dir).write_probe(findings.to_json())
@@ -109,6 +117,8 @@ def training_source(
 
     try:
         findings = ranks.lead_does(look)
+        if findings is None:
+            raise RolloutStopped
         if not opened:
             opened.append(loop.run(channel.open(findings)))
         with _warned(findings, console):

@@ -4,7 +4,7 @@ needs."""
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,8 @@ from miner.training.supervised import Supervised, likelihood, recorded_rows, wit
 SWITCH_SECONDS = 2e-4
 """Until a thread that computes in Python yields to another."""
 
+STOPPED_EARLY = "asked to stop before training: the published model stays"
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -98,7 +100,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     stop = StopRequest()
     stop.install()
     heartbeat = HeartbeatWriter(settings.run_dir)
-    with ExitStack() as stack:
+    with suppress(RolloutStopped), ExitStack() as stack:
         heartbeat.beat("loading the model")
         learner = Learner(settings, base)
         settings = with_episode_limit(settings, learner.renderer, learner.context)
@@ -108,7 +110,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         publisher = Publisher(output, in_process=in_process, dtype=dtype) if ranks.leads else None
         loop = stack.enter_context(BackgroundLoop())
         heartbeat.beat("probing the environment servers")
-        source = stack.enter_context(training_source(settings, loop, console, ranks))
+        source = stack.enter_context(training_source(settings, loop, console, ranks, stop))
         trainer = _make_trainer(settings, learner, ranks, heartbeat)
         waiting = partial(heartbeat.beat, "waiting for the inference server")
         engine = open_engine(settings, learner, trainer, loop, waiting, ranks)
@@ -130,7 +132,11 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)
         run = OpenRun(settings, ranks, stop, heartbeat, *parts)
         best = _train(run, checkpoint)
-    return TrainResult(output, best.step if best else 0, best.mean if best else None)
+        return TrainResult(output, best.step if best else 0, best.mean if best else None)
+    console.print(STOPPED_EARLY)  # while the environment was checked
+    heartbeat.beat("stopped", 0)
+    now = publisher.current() if publisher else None
+    return TrainResult(output, now.step if now else 0, now.score if now else None)
 
 
 def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
@@ -151,7 +157,7 @@ def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:
     try:
         held_out.start()
     except RolloutStopped:
-        note("asked to stop before training: the published model stays")
+        note(STOPPED_EARLY)
         run.heartbeat.beat("stopped", 0)
     else:
         _learn_from(run, rollouts, held_out, warm, checkpoint)

@@ -63,6 +63,24 @@ def test_a_policy_learns_ones_own_environment(work: Work) -> None:
     assert "bid = prize" not in page
 
 
+STOPPING = HIGH.replace(
+    "def step(self, reply):",
+    """async def step(self, reply):
+        if reply == "1":
+            ask_to_stop()
+            await asyncio.Event().wait()""",
+)
+
+
+def test_sigterm_ends_the_check_of_ones_own_environment(work: Work) -> None:
+    head = "import asyncio\nfrom tests.training.test_run import ask_to_stop\n"
+    result = work.train(*own(work.folder, head + STOPPING))
+    assert (result.step, result.score) == (0, None)
+    assert "asked to stop before training" in work.said.getvalue()
+    assert not (work.run_dir / "probe.json").exists()
+    assert (work.published / "model.safetensors").exists()
+
+
 ENDINGS = """
 from miner.environments.code_agent import CodeProblems
 

@@ -8,9 +8,11 @@ Invariant: what cannot be trained on is a `ConfigurationError`; what is only odd
 """
 
 import asyncio
+import math
 import random
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,8 @@ from miner.environments.playing import play
 TASKS = 24
 PLAYS = 4
 """Of each task, with other replies each time."""
+LONGEST_S = 120.0
+"""Until only the episodes that were played are compared, those of two tasks at least."""
 NONSENSE = ("", "?", "-1", "ja" * 200, "\N{SNOWMAN}\n\n<|im_end|>", "null")
 _WORD = re.compile(r"\w+")
 
@@ -48,7 +52,10 @@ class Episode:
 
 
 async def check_environment(
-    kind: type[TextEnvironment], source: EnvironmentSource, tasks: TaskStream
+    kind: type[TextEnvironment],
+    source: EnvironmentSource,
+    tasks: TaskStream,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Findings:
     """Play and compare.
 
@@ -56,8 +63,12 @@ async def check_environment(
     """
     chosen = [tasks.training(index, seed=0) for index in range(TASKS)]
     plans = [(task, number) for task in chosen for number in range(PLAYS)]
+    alone: list[Episode] = []
+    until = clock() + LONGEST_S
     try:
-        alone = [await _episode(source.open(), kind, *plan) for plan in plans]
+        while len(alone) < 2 * PLAYS or (len(alone) < len(plans) and clock() < until):
+            alone.append(await _episode(source.open(), kind, *plans[len(alone)]))
+        plans = plans[: len(alone)]
         again = await asyncio.gather(*(_episode(source.open(), kind, *plan) for plan in plans))
         reused = source.open()
         _compare(alone[:1], [await _episode(reused, kind, *plans[0])], "played again")
@@ -77,6 +88,7 @@ def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findi
     name, (low, high) = kind.__name__, kind.score_range
     scores = [episode.score for episode in episodes]
     turns = [len(episode.exchanges) for episode in episodes]
+    tasks = math.ceil(len(episodes) / PLAYS)
     openings = len({episode.opening for episode in episodes})
     longest = max(episodes, key=lambda episode: (episode.score, len(episode.exchanges)))
     seed = longest.task.seed
@@ -88,7 +100,7 @@ def _findings(kind: type[TextEnvironment], episodes: Sequence[Episode]) -> Findi
     return Findings(
         channel=NAME,
         environment=name,
-        reason=f"{name}: {len(scores)} episodes of {TASKS} tasks, equal for equal tasks, alone and "
+        reason=f"{name}: {len(scores)} episodes of {tasks} tasks, equal for equal tasks, alone and "
         f"side by side; {min(turns)} to {max(turns)} replies, scores {min(scores):.2f} to "
         f"{max(scores):.2f}, {openings} different openings",
         scoring=f"Scores are those of {name}{mapped}",

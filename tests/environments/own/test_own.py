@@ -128,6 +128,13 @@ async def test_a_sound_environment_is_described() -> None:
     assert found.to_json()["scoring"] == "Scores are those of Guess."
 
 
+async def test_a_slow_environment_is_checked_for_a_limited_time() -> None:
+    minutes = itertools.count(step=60.0)
+    tasks = SeededTasks("Guess", None)
+    found = await check_environment(Guess, OwnSource(Guess), tasks, lambda: next(minutes))
+    assert "9 episodes of 3 tasks" in found.reason
+
+
 DRAWN = itertools.count()
 
 
