@@ -54,7 +54,7 @@ class CodeAgentChannel(Channel):
         Raises: `ConfigurationError`, `InfrastructureError`.
         """
         assert isinstance(source, CodeAgentSource)
-        check_problems(self.tasks)
+        await check_problems(self.tasks, source.called)
         ran = await source.executor.run(source.program(TRIAL))
         if ran.text != EXPECTED:
             raise ConfigurationError(

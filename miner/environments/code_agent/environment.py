@@ -5,27 +5,33 @@ Invariants:
 * an episode has `max_turns` replies at most; whose last one still holds code scores 0;
 * a policy whose programs print too much pays for it: output is cut, and a chat that it fills
   scores 0;
-* code that fails is shown to the policy; an executor that fails ends the episode as a typed error.
+* code that fails is shown to the policy; an executor that fails ends the episode as a typed error;
+* a user's problems are asked and graded on another thread: one that hangs loses its episode alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
 from miner.config.errors import ConfigurationError
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.code_agent.form import Form, Tags
+from miner.environments.code_agent.own import CodeProblems, OwnProblems
 from miner.environments.code_agent.problems import Problem, Problems
 from miner.environments.errors import InfrastructureError, no_episode
 from miner.environments.outages import growing_pauses
+from miner.environments.own.worker import OverdueError, Worker
 from miner.executors.base import Execution, Executor
 
 NAME = "code_agent"
 TAGS = Tags()
 RERUN_S = 10.0
 """For so long code is run again by an executor that fails."""
+METHOD_S = 60.0
+"""Longest time that a user's `question` or `grade` may take."""
 
 
 class CodeAgentSource(InProcess):
@@ -61,10 +67,29 @@ class CodeAgentSource(InProcess):
         self.max_output_characters = max_output_characters
         self.tools_script = tools_script
         self.servers = (executor.name,)
+        own = isinstance(problems, OwnProblems)
+        self._worker = Worker(CodeProblems, METHOD_S) if own else None
 
     def program(self, code: str) -> str:
         """`code` behind the tools."""
         return f"{self.tools_script}\n{code}" if self.tools_script else code
+
+    async def called(
+        self, played: tuple[object, ...], method: Callable[..., Any], *given: object
+    ) -> Any:
+        """Return what `method`, of the problems or one of them, returns; a user's on its thread.
+
+        Args:
+            played: number and reply; those on which a method hung are not played again.
+
+        Raises: `EnvironmentFault`.
+        """
+        if self._worker is None:
+            return method(*given)
+        try:
+            return await self._worker.call(method, *given, played=played)
+        except OverdueError as error:
+            raise InfrastructureError(str(error), server=self.problems.name) from None
 
     def open(self, avoid: Collection[str] = ()) -> CodeAgent:
         """A fresh environment; there is one executor, so `avoid` cannot apply."""
@@ -80,7 +105,9 @@ class CodeAgentSource(InProcess):
         return ""
 
     async def close(self) -> None:
-        """End the executor."""
+        """End the executor, and let the thread of the problems end."""
+        if self._worker is not None:
+            self._worker.close()
         await self.executor.close()
 
 
@@ -90,7 +117,7 @@ class CodeAgent:
     def __init__(self, source: CodeAgentSource) -> None:
         self._source = source
         self._problem: Problem | None = None
-        self._turns = 0
+        self._number = self._turns = 0
 
     @property
     def server(self) -> str:
@@ -99,8 +126,9 @@ class CodeAgent:
 
     async def reset(self, task: EpisodeTask) -> Observation:
         """Ask the problem of `task`. Raises: `EnvironmentFault`."""
-        self._problem = self._source.problems.problem(task.task_id)
-        self._turns = 0
+        number, problems = task.task_id, self._source.problems
+        self._problem = await self._source.called((number,), problems.problem, number)
+        self._number, self._turns = number, 0
         question: Message = {"role": "user", "content": self._problem.question}
         return Observation((question,), stop=(TAGS.code_end,), too_long_forfeits=True)
 
@@ -113,7 +141,7 @@ class CodeAgent:
         code = TAGS.code(text)
         if code is None:
             await self.close()
-            score = problem.grade(text)
+            score = await source.called((self._number, text), problem.grade, text)
             return Transition((), score, done=True, score=score)
         if self._turns == source.max_turns:
             await self.close()

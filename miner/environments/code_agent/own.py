@@ -5,7 +5,7 @@ Invariant: a score is a number in [0, 1]; anything else, and any error of `grade
 of `question`, and an `InfrastructureError` of either, is an `InfrastructureError`.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from miner.config.errors import ConfigurationError
@@ -76,7 +76,7 @@ class OwnProblems(SeededTasks):
             return method(*given)
         except EnvironmentFault:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # this is a thread that the caller does not end
             shown = ", ".join(repr(each)[:80] for each in given)
             what = f"{method.__name__}({shown}) raised {with_place(error)}"
             raise self._fault(kind, what) from error
@@ -85,19 +85,22 @@ class OwnProblems(SeededTasks):
         return kind(f"{self.name}: {what}", server=self.name)
 
 
-def check_problems(problems: Problems) -> None:
+async def check_problems(problems: Problems, called: Callable[..., Awaitable[Any]]) -> None:
     """Ask a few problems and grade nonsense.
+
+    Args:
+        called: see `CodeAgentSource`.
 
     Raises: `ConfigurationError` for errors, and for a question that is not a function of its
         number, since GRPO compares the episodes of one.
     """
     numbers = [problems.training(index, seed=0).task_id for index in range(TASKS)]
     try:
-        asked = [problems.problem(number) for number in numbers]
-        again = [problems.problem(number) for number in numbers]
-        for problem in asked:
+        asked = [await called((number,), problems.problem, number) for number in numbers]
+        again = [await called((number,), problems.problem, number) for number in numbers]
+        for number, problem in zip(numbers, asked, strict=True):
             for reply in NONSENSE:
-                problem.grade(reply)
+                await called((number, reply), problem.grade, reply)
     except EnvironmentFault as error:
         raise ConfigurationError(f"{error}; correct {SETTING}") from error
     for number, one, other in zip(numbers, asked, again, strict=True):

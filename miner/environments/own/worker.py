@@ -135,10 +135,11 @@ class Worker:
         where = ""
         frame: FrameType | None = sys._current_frames().get(thread.ident or 0)
         while frame is not None and frame.f_code is not Worker._run.__code__:
-            if not where and isinstance(frame.f_locals.get("self"), self._kind):
+            owner = frame.f_locals.get("self")
+            if not where and isinstance(owner, self._kind):
                 code = frame.f_code
                 place = f"{Path(code.co_filename).name}, line {frame.f_lineno}"
-                where = f"{self._kind.__name__}.{code.co_name} ({place})"
+                where = f"{type(owner).__name__}.{code.co_name} ({place})"
             frame = frame.f_back
         return where or self._kind.__name__, frame.f_locals["played"] if frame else ()
 

@@ -1,5 +1,6 @@
 """Problems of a user's class: the split, what is scored, and what is refused before training."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from miner.channels.code_agent import CodeAgentChannel
 from miner.channels.registry import make_channel
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings
-from miner.environments import InfrastructureError, ProtocolError
+from miner.environments import EpisodeTask, InfrastructureError, ProtocolError
+from miner.environments.code_agent import CodeAgentSource
 from miner.environments.code_agent.own import OwnProblems, check_problems
 from miner.executors import Execution
 from tests.environments.code_agent.test_code_agent import ScriptedExecutor
@@ -132,18 +134,21 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("return float('nan')", "returned nan: expected a number from 0 to 1"),
         ("return 2", "returned 2: expected a number from 0 to 1"),
         ("raise SystemExit", r"grade\(\d+, ''\) raised SystemExit"),
+        ("raise BaseException('panic')", r"grade\(\d+, ''\) raised BaseException: panic"),
         ("return None", "returned None: expected a number from 0 to 1"),
     ],
 )
-def test_a_wrong_score_is_no_reward_and_is_found_before_training(
+async def test_a_wrong_score_is_no_reward_and_is_found_before_training(
     tmp_path: Path, line: str, message: str
 ) -> None:
     text = WHOLE.replace("return float(reply.strip() == str(2 * number))", line)
     problems = OwnProblems(written(tmp_path, text))
     with pytest.raises(ProtocolError, match=message):
         problems.problem(3).grade("")
+    source = CodeAgentSource(problems, ScriptedExecutor())
     with pytest.raises(ConfigurationError, match=rf"{message}.*; correct environment.code_agent"):
-        check_problems(problems)
+        await check_problems(problems, source.called)
+    await source.close()
 
 
 @pytest.mark.parametrize(
@@ -166,6 +171,27 @@ async def test_questions_are_texts_and_functions_of_their_number(
     if "random" not in question:  # no reply has caused it
         with pytest.raises(InfrastructureError, match=message):
             OwnProblems(written(tmp_path, text)).problem(3)
+
+
+async def test_a_grade_that_hangs_loses_its_episode_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miner.environments.code_agent.environment.METHOD_S", 0.5)
+    released = threading.Event()
+    monkeypatch.setattr(threading, "released", released, raising=False)
+    line = "        import threading\n        reply == 'hang' and threading.released.wait()\n"
+    text = WHOLE.replace("        return float", f"{line}        return float")
+    source = CodeAgentSource(OwnProblems(written(tmp_path, text)), ScriptedExecutor())
+    environment, other, task = source.open(), source.open(), EpisodeTask("Double", 3, 3)
+    await other.reset(task)
+    for again in ("", ": the same seed and replies are not played again"):
+        await environment.reset(task)
+        hung = rf"Double.grade \(mine.py, line 9\) has not returned for 0.5 s{again}$"
+        with pytest.raises(InfrastructureError, match=hung):
+            await environment.step("hang")
+    assert (await other.step("6")).score == 1.0
+    released.set()
+    await source.close()
 
 
 def test_an_own_fault_of_infrastructure_stays_one(tmp_path: Path) -> None:
