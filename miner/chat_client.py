@@ -62,11 +62,14 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """The message's text. Raises: `ChatError` for an answer without a message of text."""
+        """The message's text, with "?" for half of an escaped emoji, which no file takes.
+
+        Raises: `ChatError` for an answer without a message of text.
+        """
         content = None if self.message is None else self.message.get("content")
         if self.message is None or not isinstance(content, str | None):
             raise ChatError(f"{self.url} answered in another shape than a chat completion")
-        return content or ""
+        return (content or "").encode("utf-8", "replace").decode()
 
 
 class ChatClient(JsonServer):

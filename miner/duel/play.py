@@ -218,6 +218,6 @@ class Turns:
 
 
 def _shown(reply: Reply) -> str:
-    """A reply with its calls, for the user."""
+    """A reply with its calls, for the user; "?" for half of an emoji, which no page takes."""
     calls = (f"{call.name}({call.arguments})" for call in reply.calls)
-    return "\n".join(filter(None, [reply.content, *calls]))
+    return "\n".join(filter(None, [reply.content, *calls])).encode("utf-8", "replace").decode()

@@ -94,10 +94,11 @@ def without_thoughts(text: str) -> str:
     """`text` as the tournament's client reads it, in three cuts and without space around it.
 
     Whole thoughts go; of what is left, all up to the last end of a thought whose beginning the
-    template has written; and a thought that never ends.
+    template has written; and a thought that never ends. Half of an escaped emoji becomes "?", as no
+    tokenizer and no file takes it.
     """
     left = _ENDS.split(_THOUGHTS.sub("", text))[-1]
-    return _UNFINISHED.sub("", left).strip()
+    return _UNFINISHED.sub("", left).strip().encode("utf-8", "replace").decode()
 
 
 @lru_cache(maxsize=8)

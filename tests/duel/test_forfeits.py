@@ -5,13 +5,14 @@ import asyncio
 import pytest
 
 from miner.duel.match import Limits, play_match
-from miner.duel.memory import Notes, WordCounter
+from miner.duel.memory import Notes, TokenizerCounter, WordCounter
 from miner.duel.outcome import Cause, GameRecord
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.games import GAMES, Game
+from tests.builders import build_tokenizer
 from tests.duel.golden import Line, digest, golden, stuck_game
 from tests.duel.stand_ins import Scripted, calls, lowest_call, move
 
@@ -99,6 +100,22 @@ async def test_forfeits_name_their_cause(reply: Reply, cause: Cause) -> None:
     record = await play(Scripted("a", lambda request: reply), Scripted("b", lowest_call))
     assert record.forfeit is not None
     assert (record.forfeit.player, record.forfeit.cause) == (0, cause)
+
+
+async def test_half_an_emoji_costs_no_legal_move_and_no_page() -> None:
+    half = ("working_memory_rewrite", r'{"slot": 1, "content": "x \ud83d"}')
+
+    def answer(request: Request) -> Reply:
+        legal = request.legal[:1] if len(request.table.state.history()) < 6 else []
+        action = f'{{"action_id": {legal[0]}}}' if legal else '{"action_id": "\ud83d"}'
+        return calls(half, ("game_action", action))
+
+    notes = (Notes(TokenizerCounter(build_tokenizer())), Notes(WordCounter()))
+    record = await play_game(LEDUC, 24005, (Scripted("a", answer),) * 2, notes, RULES)
+    assert notes[0].working.texts[0] == "x ?"
+    assert len(record.history) == 6, "legal moves with such notes are played"
+    assert record.forfeit is not None
+    assert record.forfeit.reply.endswith('game_action({"action_id": "?"})')
 
 
 async def test_a_player_that_never_answers_loses_when_the_turn_is_over() -> None:

@@ -79,9 +79,12 @@ async def test_a_reply_is_asked_for_as_the_grader_asks(
     assert endpoint.keys == [f"Bearer {SECRET}"]
 
 
-async def test_no_words_are_an_empty_reply(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
-    endpoint.answers = [(200, {"choices": [{"message": {"content": None}}]})]
-    assert await policy.conversation(TASK).answer(Observation(CHAT)) == ""
+@pytest.mark.parametrize(("content", "reply"), [(None, ""), ("\ud83d 5", "? 5")])
+async def test_no_words_and_half_an_emoji_are_replies(
+    endpoint: Endpoint, policy: LlmUrlPolicy, content: str | None, reply: str
+) -> None:
+    endpoint.answers = [(200, {"choices": [{"message": {"content": content}}]})]
+    assert await policy.conversation(TASK).answer(Observation(CHAT)) == reply
 
 
 async def test_a_server_error_is_tried_again(endpoint: Endpoint, policy: LlmUrlPolicy) -> None:
