@@ -148,7 +148,7 @@ async def _attempt(
     try:
         async with asyncio.timeout(timeout_s):
             score = await play(environment, task, conversation)
-        if not replies[-1].valid:
+        if not replies[-1].valid and score == 0:
             failure, fault = "invalid_replies", replies[-1].fault or "no legal action"
             message = f"{fault} in the last reply {replies[-1].text[:80]!r}"
     except _scored(channel) as error:

@@ -135,6 +135,13 @@ async def test_three_invalid_replies_score_0_and_are_distinguished() -> None:
     assert (record.turns, record.parse_failures, record.illegal_replies) == (0, 2, 1)
 
 
+async def test_an_episode_that_keeps_a_score_was_not_ended_by_its_last_reply() -> None:
+    policy = ScriptedPolicy(["no idea"])
+    record, _ = await only([[Transition((), 0.0, done=True, score=0.7, valid=False)]], policy)
+    assert (record.score, record.failure, record.message) == (0.7, None, "")
+    assert record.parse_failures == 1
+
+
 async def test_the_chat_grows_by_what_the_environment_recorded() -> None:
     policy = ScriptedPolicy(["<think>hm</think>", "0"])
     await only([[retry(recorded=""), won()]], policy)
