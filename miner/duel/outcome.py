@@ -9,6 +9,7 @@ from enum import StrEnum
 from miner.duel.players.base import Reply
 from miner.duel.tools import MOVE
 from miner.duel.turn import Result
+from miner.environments.base import ILLEGAL_ACTION
 
 POINTS: dict[Result, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 """A game's part in a score."""
@@ -20,7 +21,7 @@ class Cause(StrEnum):
     NO_CALL = "no tool call"
     NO_MOVE = "no game_action"
     BAD_ARGUMENTS = "unreadable arguments"
-    ILLEGAL = "illegal action"
+    ILLEGAL = ILLEGAL_ACTION
     SLOW = "turn time-out"
     HTTP_SLOW = "HTTP time-out"
     CONTEXT = "context overflow"

@@ -13,6 +13,9 @@ from typing import Any, Literal, Protocol, TypedDict
 Tool = dict[str, Any]
 """Schema of a function on offer, as a chat template gets it."""
 
+ILLEGAL_ACTION = "illegal action"
+"""`Transition.fault` of a reply that names an action which is not legal; others name none."""
+
 
 class Message(TypedDict):
     """One chat message, as an OpenAI-style API and a chat template take it."""

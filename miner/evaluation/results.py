@@ -44,7 +44,7 @@ class Reply(BaseModel):
         text: the policy's words, verbatim.
         action: the action that was played; None where none was, or where it is not known.
         valid: true if a legal action was found.
-        number: true if the reply held a number at all; without one it cannot name an action.
+        number: true if the reply named an action, by its fault or as it held a number at all.
         cut: true if the sampler's limit of tokens ended it.
         fault: reason why it is invalid, where the environment gives one.
         shown: messages that it answered, where episodes cannot be played again from actions.
@@ -115,12 +115,12 @@ class EpisodeRecord(BaseModel):
 
     @property
     def parse_failures(self) -> int:
-        """Replies without any number."""
+        """Replies that name no action."""
         return sum(not reply.valid and not reply.number for reply in self.replies)
 
     @property
     def illegal_replies(self) -> int:
-        """Replies that named a number, but no legal action."""
+        """Replies that name an action, but no legal one."""
         return sum(not reply.valid and reply.number for reply in self.replies)
 
 
@@ -189,12 +189,12 @@ class EvaluationResult(BaseModel):
 
     @property
     def parse_failures(self) -> int:
-        """Replies without any number, over all episodes."""
+        """Replies that name no action, over all episodes."""
         return sum(episode.parse_failures for episode in self.episodes)
 
     @property
     def illegal_replies(self) -> int:
-        """Replies with a number but no legal action, over all episodes."""
+        """Replies that name an action, but no legal one, over all episodes."""
         return sum(episode.illegal_replies for episode in self.episodes)
 
     @property

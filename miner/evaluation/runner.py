@@ -27,6 +27,7 @@ from miner.environments import (
     ProtocolError,
     Transition,
 )
+from miner.environments.base import ILLEGAL_ACTION
 from miner.environments.games import clean_reply
 from miner.environments.outages import Outages
 from miner.environments.playing import TextConversation, play
@@ -169,11 +170,12 @@ async def _attempt(
 
 
 def _reply(text: str, to: Transition, by: TextConversation, task: EpisodeTask) -> Reply:
+    numbered = any(character.isdigit() for character in clean_reply(text))
     return Reply(
         text=text,
         action=to.action,
         valid=to.valid,
-        number=any(character.isdigit() for character in clean_reply(text)),
+        number=to.fault == ILLEGAL_ACTION if to.fault else numbered,
         cut=by.cut,
         fault=to.fault,
         shown=() if task.environment in GAMES else by.shown,

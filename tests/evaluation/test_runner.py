@@ -1,10 +1,12 @@
 """The grader's rules: what is tried again, what is excluded, what scores 0."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from miner.config.errors import ConfigurationError
+from miner.duel.outcome import Cause
 from miner.environments import (
     Environment,
     EpisodeTask,
@@ -133,6 +135,23 @@ async def test_three_invalid_replies_score_0_and_are_distinguished() -> None:
     record, _ = await only([[retry(), retry(), gave_up()]], policy)
     assert (record.score, record.failure) == (0.0, "invalid_replies")
     assert (record.turns, record.parse_failures, record.illegal_replies) == (0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "counts"),
+    [
+        ("I bid card 3.", Cause.NO_CALL, (1, 0)),
+        ("note 3", Cause.NO_MOVE, (1, 0)),
+        ("action three", Cause.BAD_ARGUMENTS, (1, 0)),
+        ("action three", Cause.ILLEGAL, (0, 1)),
+    ],
+)
+async def test_a_fault_decides_whether_a_reply_was_read(
+    text: str, cause: Cause, counts: tuple[int, int]
+) -> None:
+    ended = replace(gave_up(), fault=cause.value)
+    record, _ = await only([[ended]], ScriptedPolicy([text]))
+    assert (record.parse_failures, record.illegal_replies) == counts
 
 
 async def test_an_episode_that_keeps_a_score_was_not_ended_by_its_last_reply() -> None:
