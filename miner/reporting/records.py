@@ -290,7 +290,8 @@ class RecordFile(Generic[R]):
 class RecordTail(RecordFile[R]):
     """A file of records that grows while it is read; each whole line is parsed once.
 
-    A file that was replaced or cut is read again from its start, of a very long one the end alone.
+    A file that was cut or has another first line is read again from its start (a new file may have
+    the number of a deleted one), of a very long one the end alone.
 
     Attributes:
         records: records read so far.
@@ -302,13 +303,13 @@ class RecordTail(RecordFile[R]):
 
     def __init__(self, path: Path, kind: type[R]) -> None:
         super().__init__(path, kind)
-        self._restart(0)
+        self._restart()
 
-    def _restart(self, inode: int) -> None:
+    def _restart(self) -> None:
         self.records: list[R] = []
         self.torn = 0
         self.cut = False
-        self._inode, self._at, self._line = inode, 0, 1
+        self._first, self._at, self._line = b"", 0, 1
 
     def refresh(self) -> bool:
         """Read what was added; returns whether anything has changed.
@@ -317,18 +318,19 @@ class RecordTail(RecordFile[R]):
         """
         try:
             with self.path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                if found.st_ino != self._inode or found.st_size < self._at:
-                    self._restart(found.st_ino)
-                if found.st_size - self._at > self.MOST_BYTES:
-                    self._at, self.cut = found.st_size - self.MOST_BYTES, True
+                size, first = os.fstat(file.fileno()).st_size, file.readline()
+                if size < self._at or not first.startswith(self._first):
+                    self._restart()
+                self._first = first
+                if size - self._at > self.MOST_BYTES:
+                    self._at, self.cut = size - self.MOST_BYTES, True
                     file.seek(self._at)
                     self._at += len(file.readline())
                 file.seek(self._at)
                 text = file.read(self.MOST_BYTES)
         except FileNotFoundError:
-            changed = self._inode != 0
-            self._restart(0)
+            changed = bool(self._first)
+            self._restart()
             return changed
         whole = text[: text.rfind(b"\n") + 1]
         records, torn = self._parsed(whole, self._line)

@@ -181,6 +181,20 @@ def test_a_run_that_begins_again_under_the_page_is_read_from_its_start(tmp_path:
     assert "step 40" not in str([fact for fact in facts if fact[0] == "progress"])
 
 
+def test_a_longer_run_in_the_place_of_another_is_another(tmp_path: Path) -> None:
+    """File systems give a new file the number of the one that was deleted."""
+    metrics = RunFolder(tmp_path).steps
+    tail = RecordTail(metrics.path, StepRecord)
+    for number in (1, 2):
+        metrics.append(step(number))
+    tail.refresh()
+    metrics.path.write_bytes(b"")
+    for number in (1, 2, 3):
+        metrics.append(step(number, time=2_000_000_000.0 + number))
+    assert tail.refresh()
+    assert [record.time for record in tail.records] == [2e9 + 1, 2e9 + 2, 2e9 + 3]
+
+
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     tail = RecordTail(tmp_path / "metrics.jsonl", StepRecord)
     whole = step(1).model_dump_json() + "\n"
