@@ -73,6 +73,11 @@ class EvaluationRun(Settings):
             raise ValueError("policy and llm_url are both set: name the one that plays")
         if not (self.policy or self.llm_url or self.model.path):
             raise ValueError("no player: set model.path, policy (policy=match) or llm_url")
+        if FACTS[self.channel].supervised:
+            raise ValueError(
+                f"environment.channel={self.channel} is learned, not played: its scores are those "
+                "of miner train"
+            )
         return self
 
     @property

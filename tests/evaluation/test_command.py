@@ -343,6 +343,7 @@ def test_a_model_behind_an_endpoint_plays_as_the_same_model_in_a_folder(tmp_path
     [
         ((), "set model.path, policy (policy=match) or llm_url"),
         (("policy=match", "llm_url=http://x/v1"), "policy and llm_url are both set"),
+        (("policy=match", "environment.channel=recorded"), "is learned, not played: its scores"),
         (("policy=match", "environment.deck_sizes=9"), "'environment.deck_sizes.0' cannot be 9"),
         (("policy=match", "environment.name=chess"), "'chess'"),
         (("policy=match", "environment.servers=somewhere"), "'somewhere'"),
