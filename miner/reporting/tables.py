@@ -120,8 +120,7 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
         columns = [column for column in columns if not column[0].endswith("cards")]
     if _room(columns) > room:
         columns = [
-            (heading.replace(" [", "\n["), [cell.replace(" [", "\n[") for cell in cells])
-            for heading, cells in columns
+            (_folded(heading), [_folded(cell) for cell in cells]) for heading, cells in columns
         ]
     least = _room(columns) + _SHORT_NAME
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -162,6 +161,10 @@ def _interval_table(key: str, groups: dict[int, Estimate]) -> Table:
     return table
 
 
+def _folded(cell: str) -> str:
+    return cell.replace(" [", "\n[").replace(" of ", "\nof ")
+
+
 def _literal(text: str) -> str:
     """`text` with its brackets shown, not read as rich's markup."""
     return text.replace("[", "\\[")
@@ -170,11 +173,13 @@ def _literal(text: str) -> str:
 def _measured(record: EvaluationRecord) -> ScoreRow:
     name = f"checkpoint {record.step}" if record.name == CHECKPOINT else record.name
     invalid = record.parse_failures + record.illegal_replies
+    gain, score = record.difference, record.score
+    fewer = f" of {gain.n}" if gain and score and gain.n != score.n else ""
     return ScoreRow(
         name=name,
-        score=str(record.score) if record.score else "none counted",
-        difference=record.difference.signed if record.difference else "",
-        episodes=str(record.score.n) if record.score else "0",
+        score=str(score) if score else "none counted",
+        difference=gain.signed + fewer if gain else "",
+        episodes=str(score.n) if score else "0",
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
         invalid=f"{invalid / record.replies:.1%}" if invalid else "0",
         timed_out=str(record.failures.get("timeout", 0)),

@@ -278,6 +278,13 @@ def test_games_that_the_clock_ended_are_distinguished_from_lost_ones(
     assert columns.get("timed out") == shown
 
 
+@pytest.mark.parametrize(("shared", "of"), [(100, ""), (40, " of 40")])
+def test_a_difference_of_fewer_games_says_so(shared: int, of: str) -> None:
+    record = evaluation("trained", 0.4, difference=interval(0.1, shared))
+    [row] = [row for row in score_rows([record]) if row.name == "trained"]
+    assert row.difference == f"{interval(0.1).signed}{of}"
+
+
 @pytest.mark.parametrize("width", [50, 80, 81, 110, 130, 160])
 @pytest.mark.parametrize("name", ["trained", "a policy with a long name, over builtin"])
 def test_a_terminal_cuts_no_number_off(width: int, name: str) -> None:
