@@ -15,6 +15,7 @@ from statistics import fmean
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import EPISODES_FILE
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
+from miner.evaluation.statistics import Estimate
 from miner.games import RANDOM
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.progress import duration
@@ -332,8 +333,10 @@ def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str,
             scores[episode.environment][episode.opponent].append(episode.score)
     if sum(map(len, scores.values())) < 2:
         return []
-    latest = [record for record in held_out_curve(run) if record.by_game][-1:]
-    held_out = latest[0].by_game if latest else {}
+    held_out: dict[str, Estimate] = {}
+    for record in held_out_curve(run):
+        if record.score:
+            held_out = record.by_game or {record.environment: record.score}
     rows = []
     for game, by_opponent in sorted(scores.items()):
         trained = ", ".join(

@@ -29,7 +29,7 @@ from miner.reporting.templates import render
 from miner.rollout.groups import LostEpisode
 from tests.builders import build_trajectory
 from tests.reporting.live_run import NOW, SETTINGS, live, run_of
-from tests.reporting.made import evaluation, step
+from tests.reporting.made import evaluation, interval, step
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,11 @@ def test_games_and_opponents_are_distinguished(tmp_path: Path) -> None:
         episodes.append(TrainedEpisode(time=NOW, episode=episode))
     held_out = {"duel:othello": Estimate(mean=0.4, low=0.3, high=0.5, n=50)}
     run.evaluations.append(
-        evaluation("checkpoint", 0.4, step=40, split="held_out", by_game=held_out)
+        evaluation("checkpoint", 0.6, step=41, split="held_out", environment="duel:othello")
+    )  # of one game, against several opponents
+    assert live(tmp_path).view().played[0][1] == str(interval(0.6))
+    run.evaluations.append(
+        evaluation("checkpoint", 0.4, step=42, split="held_out", by_game=held_out)
     )
     othello, goofspiel = live(tmp_path).view().played
     trained = "0.25 against bid (2), 1.00 against mcts:50 (1)"
