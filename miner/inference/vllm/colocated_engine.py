@@ -59,7 +59,7 @@ class ColocatedEngine:
             yield
         finally:
             self.sampler.settle()
-            if self._sleeps:
+            if self._sleeps and self.sampler.failure is None:  # a CUDA error would be raised again
                 self._engine.llm.sleep(level=2)  # drops the weights: waking loads them again
                 self._loaded = None
 
