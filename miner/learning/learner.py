@@ -20,8 +20,8 @@ from miner.inference.transformers.sampler import eos_token_ids
 from miner.inference.vllm.replies import ReplyRules
 from miner.model_class import freeze_outside_text, outside_text
 from miner.publishing.base_files import put_chat_template
-from miner.publishing.structure import weight_files
-from miner.publishing.write_weights import base_dtype, write_trained_model
+from miner.publishing.structure import read_headers, weight_files
+from miner.publishing.write_weights import base_dtype, by_base_names, write_trained_model
 from miner.rollout.model_folder import load_model_folder
 
 MAMBA = ("nemotron_h", "mamba", "mamba2", "falcon_mamba", "falcon_h1")
@@ -43,6 +43,7 @@ class Learner:
         loaded = load_model_folder(base, self._dtype)
         check_finite(loaded.model, base)
         self.tokenizer, self.renderer = loaded.chat.tokenizer, loaded.chat.renderer
+        self._in_base = read_headers(base)
         self._fixed_template = loaded.chat.fixed_template
         self._no_change: dict[str, torch.Tensor] = {}
         self.model: Any = loaded.model
@@ -110,15 +111,22 @@ class Learner:
                 for name, parameter in adapted.items():
                     parameter.data = kept[name]
 
+    def as_stored(self, weight: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """One tensor as the base's files have it, from which vLLM loads: renamed, fused ones split.
+
+        Unchanged where it is one of several that are fused there.
+        """
+        stored = by_base_names(self._base_model, weight, self._in_base)
+        shapes = {name: self._in_base[name].shape for name in stored if name in self._in_base}
+        return stored if shapes == {n: tuple(t.shape) for n, t in stored.items()} else weight
+
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Write `weights` into the existing `folder`, all else as the base has it.
 
         Args:
             weights: of the whole model, as `weights_on_cpu` returns them.
         """
-        in_state = self._base_model.state_dict().keys()
-        buffers = {n: b.cpu() for n, b in self._base_model.named_buffers() if n in in_state}
-        write_trained_model(self.base, self._base_model, buffers | dict(weights), folder)
+        write_trained_model(self.base, self._base_model, weights, folder)
         if self._fixed_template is not None:
             put_chat_template(folder, self._fixed_template)
 

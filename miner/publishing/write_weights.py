@@ -51,7 +51,7 @@ def write_trained_model(
         dtype = _DTYPES.get(own.dtype, common) if own else common
         return (tensor.to(dtype) if tensor.is_floating_point() else tensor).contiguous()
 
-    stored = _by_base_names(model, weights, in_base)
+    stored = by_base_names(model, weights, in_base)
     # taken out one by one, so that of what is cast one tensor at a time is there twice
     held = {name: as_in_base(name, stored.pop(name)) for name in [*stored]}
     model.save_pretrained(destination, state_dict=held, save_original_format=False)
@@ -59,7 +59,7 @@ def write_trained_model(
     copy_companions(base, destination)
 
 
-def _by_base_names(
+def by_base_names(
     model: PreTrainedModel, weights: Mapping[str, torch.Tensor], in_base: Mapping[str, TensorEntry]
 ) -> dict[str, torch.Tensor]:
     """`weights` as the files have them: renamed, fused ones split.

@@ -122,6 +122,7 @@ def _colocated_engine(
         opened = ColocatedLLM(
             str(learner.base),
             partial(merged_weights, learner.model),
+            stored=learner.as_stored,
             sleeps=on_gpu,
             dtype=settings.model.dtype,
             seed=_sampling_seed(settings, ranks),
@@ -135,10 +136,8 @@ def _colocated_engine(
             opened.llm.llm_engine, rules, prepare_thread=on_this_stream()
         )
         return ColocatedEngine(opened, sampler)
-    from miner.inference.vllm.reload import reloading_on_cpu
-
     sampler = VllmColocatedSampler(opened.llm.llm_engine, rules)
-    return ColocatedEngine(opened, sampler, sleeps=False, reloading=reloading_on_cpu)
+    return ColocatedEngine(opened, sampler, sleeps=False)
 
 
 def _vllm_for_cpus() -> bool:
@@ -165,7 +164,9 @@ def _server_engine(
         loop.run(server.close())
         raise
     sync = WeightSync(
-        partial(weights_on_cpu, learner.model, keep=ranks.leads, dtype=dtype),
+        partial(
+            weights_on_cpu, learner.model, keep=ranks.leads, dtype=dtype, stored=learner.as_stored
+        ),
         server,
         loop,
         Path(settings.run_dir),

@@ -162,6 +162,32 @@ POOL = (
     PoolBase(("gemma-4-E2B, its text",), "gemma4_text", "qwen25", validators("gemma4"), GEMMA),
     PoolBase(("Ministral-3-3B, its text",), "ministral3", "qwen25", validators("ministral3")),
 )
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+MIXTURES = (
+    PoolBase(("a Qwen3 of experts",), "qwen3_moe", "qwen25", CHATML, EXPERTS),
+    PoolBase(
+        ("a Nemotron of experts",),
+        "nemotron_h",
+        "qwen3_coder",
+        trl_template("nemotron_3_nano"),
+        {
+            **next(base.sizes for base in POOL if base.kind == "nemotron_h"),
+            **EXPERTS,
+            "n_routed_experts": EXPERTS["num_experts"],
+            "num_hidden_layers": 3,
+            "layers_block_type": ["mamba", "moe", "attention"],
+            "moe_shared_expert_intermediate_size": 32,
+        },
+    ),
+    PoolBase(
+        ("an LFM2 of experts",),
+        "lfm2_moe",
+        "lfm2",
+        trl_template("lfm2_2_5_v2"),
+        {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, **EXPERTS},
+    ),
+)
+"""Beside the pool: experts have other names in memory than in files, and routers have biases."""
 SPECIAL = (
     *("<pad>", "<|im_start|>", "<|im_end|>", "<bos>"),
     *("<tool_call>", "</tool_call>", "<|tool_call_start|>", "<|tool_call_end|>"),
@@ -169,11 +195,15 @@ SPECIAL = (
 )
 
 
-def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTrainedTokenizerBase:
+def make_folder(
+    base: PoolBase, folder: Path, *, served: bool = False, seed: int = 0
+) -> PreTrainedTokenizerBase:
     """Write `base` with a hash for a name, as jobs have it; returns its tokenizer.
 
     Args:
-        served: the text model alone, with `SERVED`, and matrices that tell tokens apart.
+        served: the text model alone, with `SERVED`, matrices that tell tokens apart, and buffers
+            that change what it computes.
+        seed: of the weights.
     """
     tokenizer = vocabularies.fast(
         vocabularies.qwen(SPECIAL, 4096),
@@ -191,7 +221,7 @@ def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTra
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.bos_token_id,
     }
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     if base.image is None:
         config = AutoConfig.for_model(base.kind, **sizes, **special)
     else:
@@ -205,8 +235,10 @@ def make_folder(base: PoolBase, folder: Path, *, served: bool = False) -> PreTra
     model = kind.from_config(config)
     if served:
         with torch.no_grad():
-            for weight in model.parameters():
-                weight *= 8.0 if weight.dim() == 2 else 1.0
+            for name, weight in model.named_parameters():
+                weight *= 8.0 if weight.dim() == 2 or ".experts." in name else 1.0
+            for name, buffer in model.named_buffers():
+                buffer += torch.rand_like(buffer) if name in model.state_dict() else 0
     model.save_pretrained(folder)
     _split_convolutions(folder / "model.safetensors")
     return tokenizer

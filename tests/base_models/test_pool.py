@@ -14,6 +14,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
+from transformers.core_model_loading import Chunk, WeightConverter
 from trl.trainer.utils import add_fused_lm_head
 
 from miner.config.settings import Settings
@@ -31,7 +32,7 @@ from miner.publishing.publisher import PublishedScore, Publisher
 from miner.publishing.structure import read_headers
 from miner.publishing.verify import verify_model
 from miner.rollout.model_folder import LoadedModel, load_model_folder
-from tests.base_models.pool import POOL, PoolBase, make_folder
+from tests.base_models.pool import MIXTURES, POOL, PoolBase, make_folder
 from tests.duel.stand_ins import asked
 from tests.learning.test_trainer import make_trainer
 
@@ -146,6 +147,30 @@ def test_what_is_not_trained_is_published_as_it_came(made: Made, tmp_path: Path)
     assert read_headers(out) == read_headers(base)
     found = load_file(out / "model.safetensors")
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize(
+    "base", [*POOL, *MIXTURES], ids=lambda base: f"{base.kind}-{base.bases[0]}"
+)
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_engines_are_sent_what_the_files_hold(base: PoolBase, tuning: str, tmp_path: Path) -> None:
+    """vLLM leaves out names that it does not know, such as those of Nemotron's fused experts."""
+    make_folder(base, tmp_path)
+    wanted = [f"model.tuning={tuning}", "model.dtype=float32"]
+    learner = Learner(Settings.load(None, wanted, environ={}), tmp_path)
+    sent = weights_on_cpu(learner.model, stored=learner.as_stored)
+    expected = load_file(tmp_path / "model.safetensors")
+    assert sent.keys() == expected.keys()
+    assert all(torch.equal(sent[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_part_of_what_is_one_tensor_in_the_files_is_sent_as_it_is(tmp_path: Path) -> None:
+    make_folder(next(base for base in POOL if base.kind == "qwen3"), tmp_path)
+    learner = Learner(Settings.load(None, [], environ={}), tmp_path)
+    joined = WeightConverter("attn.qk", ["attn.q_proj", "attn.k_proj"], [Chunk(dim=0)])
+    learner.model._weight_conversions = [joined]
+    part = {"model.layers.0.self_attn.q_proj.weight": torch.zeros(32, 32)}
+    assert learner.as_stored(part) is part
 
 
 def test_adapters_attach_to_every_layer_learn_and_merge(made: Made) -> None:

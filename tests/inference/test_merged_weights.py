@@ -2,7 +2,8 @@
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from miner.inference.vllm.colocated_llm import ColocatedLLM, transformers_as_bef
 from tests.builders import build_qwen3
 
 PUSHES = 100
+reload: Any = SimpleNamespace(reloading=lambda llm: nullcontext())
 Push = Callable[[], object]
 
 
@@ -68,6 +70,7 @@ def colocated(monkeypatch: pytest.MonkeyPatch) -> Callable[[PeftModel], tuple[Pu
         vllm: Any = ModuleType("vllm")
         vllm.LLM = lambda **_: SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: None)
         monkeypatch.setitem(sys.modules, "vllm", vllm)
+        monkeypatch.setitem(sys.modules, "miner.inference.vllm.reload", reload)
         llm = ColocatedLLM("base", partial(merged_weights, model), sleeps=False)
         return llm.sync_weights, loaded
 
@@ -125,6 +128,19 @@ def test_the_merged_model_computes_what_the_adapted_one_does(
         torch.testing.assert_close(merged(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("adapt", [adapted, lambda model: model], ids=["adapted", "full"])
+def test_buffers_of_the_files_are_sent_too_and_are_not_rounded(adapt: Callable[..., Any]) -> None:
+    """Such as the bias of a router, which vLLM loses when it sleeps."""
+    model = build_qwen3()
+    mlp: Any = model.model.layers[0].mlp
+    mlp.register_buffer("expert_bias", torch.tensor([0.1]))
+    mlp.register_buffer("scratch", torch.zeros(1), persistent=False)
+    sent = weights_on_cpu(adapt(model), dtype=torch.bfloat16)
+    assert torch.equal(sent.pop("model.layers.0.mlp.expert_bias"), torch.tensor([0.1]))
+    assert {weight.dtype for weight in sent.values()} == {torch.bfloat16}
+    assert sent.keys() == weights_on_cpu(build_qwen3()).keys()
+
+
 def test_a_process_that_only_takes_part_keeps_nothing() -> None:
     assert weights_on_cpu(build_qwen3(), keep=False) == {}
 
@@ -132,9 +148,11 @@ def test_a_process_that_only_takes_part_keeps_nothing() -> None:
 def test_an_engine_that_sleeps_wakes_its_weights_before_they_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """As the base's files have them, and into layers that are ready for that; waking puts vLLM's
+    own buffers back, which layers that are ready lack."""
     done: list[str] = []
     given: dict[str, object] = {}
-    model = SimpleNamespace(load_weights=lambda named: done.append(f"load {named[0][0]}"))
+    model = SimpleNamespace(load_weights=lambda named: done.append(f"load {[n for n, _ in named]}"))
     runner = SimpleNamespace(model_runner=SimpleNamespace(model=model))
     engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=runner))
 
@@ -150,15 +168,32 @@ def test_an_engine_that_sleeps_wakes_its_weights_before_they_are_loaded(
     vllm: Any = ModuleType("vllm")
     vllm.LLM = open_llm
     monkeypatch.setitem(sys.modules, "vllm", vllm)
+
+    @contextmanager
+    def reloading(llm: Any) -> Iterator[None]:
+        assert llm.llm_engine is engine
+        done.append("ready")
+        yield
+        done.append("packed")
+
+    double: Any = SimpleNamespace(reloading=reloading)
+    monkeypatch.setitem(sys.modules, "miner.inference.vllm.reload", double)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
-    llm = ColocatedLLM("base", lambda: iter([("a", torch.zeros(1))]), sleeps=True, seed=3)
+    llm = ColocatedLLM(
+        "base",
+        lambda: iter([("a", torch.zeros(1)), ("b", torch.zeros(1))]),
+        stored=lambda weight: {f"{n}.{part}": w for n, w in weight.items() for part in (0, 1)},
+        sleeps=True,
+        seed=3,
+    )
     assert done == ["sleep 2"]
     assert given["enable_sleep_mode"] is True
     assert (given["max_num_batched_tokens"], given["seed"]) == (4096, 3)
     assert given["logprobs_mode"] == "processed_logprobs"
     assert given["language_model_only"] is True
     llm.sync_weights()
-    assert done[1:] == ["emptied", "wake weights", "load a", "reset"]
+    loads = ["load ['a.0', 'a.1']", "load ['b.0', 'b.1']"]
+    assert done[1:] == ["emptied", "wake weights", "ready", *loads, "packed", "reset"]
 
 
 def test_what_vllm_changes_in_transformers_is_undone_for_the_trainer() -> None:

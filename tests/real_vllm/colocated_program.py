@@ -19,7 +19,7 @@ from miner.background_loop import BackgroundLoop
 from miner.inference.merged_weights import weights_on_cpu
 from miner.inference.sampler import SamplingParams
 from miner.inference.vllm.colocated_sampler import VllmColocatedSampler
-from miner.inference.vllm.reload import reloading_on_cpu
+from miner.inference.vllm.reload import reloading
 from tests.real_vllm.models import LONG_PROMPTS, model, save_model
 from tests.rollout.sampling import PROMPTS, RULES
 from tests.vllm_surface import installed_misfits
@@ -67,7 +67,7 @@ def main() -> None:
         loop.run(leave(sampler, llm.llm_engine.has_unfinished_requests))
         sampler.settle()
         for seed in (1, 2):
-            with reloading_on_cpu(llm):
+            with reloading(llm):
                 for one in weights_on_cpu(model(seed, tied=False)).items():
                     llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(
                         [one]

@@ -1,6 +1,8 @@
-"""vLLM serves a made model of the pool: `python -m tests.real_vllm.pool_program FOLDER OUT`.
+"""vLLM serves a made model of the pool, and another that it is sent:
+`python -m tests.real_vllm.pool_program FOLDER OTHER OUT`.
 
-Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies to `POOL_PROMPTS`.
+Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies of both to
+`POOL_PROMPTS`, and whether vLLM would be made to pack its layers again on a GPU.
 Transformers' own model, built before, has its logits afterwards, and so has one that is built then.
 """
 
@@ -8,13 +10,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
-from vllm import LLM, SamplingParams
+from vllm import SamplingParams
 
-from miner.inference.vllm.colocated_llm import transformers_as_before
+from miner.config.settings import Settings
+from miner.distributed.ranks import ensure_world_variables
+from miner.inference.merged_weights import merged_weights
+from miner.inference.vllm import reload
+from miner.inference.vllm.colocated_llm import ColocatedLLM, transformers_as_before
+from miner.learning.learner import Learner
 from tests.real_vllm.models import POOL_PROMPTS
 
 
@@ -28,18 +36,35 @@ def logits(model: Any) -> torch.Tensor:
     return found
 
 
+def replies(llm: Any) -> list[Any]:
+    asked = SamplingParams(temperature=0.0, max_tokens=8, logprobs=0, ignore_eos=True)
+    prompts: Any = [{"prompt_token_ids": prompt} for prompt in POOL_PROMPTS]
+    found = [reply.outputs[0] for reply in llm.generate(prompts, asked, use_tqdm=False)]
+    return [
+        [
+            list(reply.token_ids),
+            [at[token].logprob for token, at in zip(reply.token_ids, reply.logprobs, strict=True)],
+        ]
+        for reply in found
+    ]
+
+
 def main() -> None:
     torch.set_num_threads(1)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    folder = sys.argv[1]
+    folder, other = sys.argv[1:3]
+    ensure_world_variables()
     trained = AutoModelForCausalLM.from_pretrained(folder).eval()
     before = logits(trained)
     # vLLM's convolution in AVX-512 BF16 has kernels of width 4 alone, LFM2's are of 3: it would not
     # load on a CPU with these instructions
     torch.cpu._is_avx512_bf16_supported = lambda: False
     with transformers_as_before(trained):
-        llm = LLM(
-            model=folder,
+        engine = ColocatedLLM(
+            folder,
+            lambda: merged_weights(learner.model),
+            stored=lambda weight: learner.as_stored(weight),
+            sleeps=False,
             dtype="bfloat16",
             max_model_len=512,
             max_num_seqs=4,
@@ -49,17 +74,15 @@ def main() -> None:
         )
     for model in (trained, AutoModelForCausalLM.from_pretrained(folder).eval()):
         assert torch.equal(logits(model), before)
-    asked = SamplingParams(temperature=0.0, max_tokens=8, logprobs=0, ignore_eos=True)
-    prompts: Any = [{"prompt_token_ids": prompt} for prompt in POOL_PROMPTS]
-    replies = [reply.outputs[0] for reply in llm.generate(prompts, asked, use_tqdm=False)]
-    found = [
-        [
-            list(reply.token_ids),
-            [at[token].logprob for token, at in zip(reply.token_ids, reply.logprobs, strict=True)],
-        ]
-        for reply in replies
-    ]
-    Path(sys.argv[2]).write_text(json.dumps(found))
+    before_push = replies(engine.llm)
+    learner = Learner(Settings.load(None, [], environ={}), Path(other))
+    engine.sync_weights()
+    found = {"base": before_push, "sent": replies(engine.llm)}
+    model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
+    reload.current_platform = SimpleNamespace(is_cpu=lambda: False)
+    with reload.reloading(engine.llm):
+        packs = any(weight.is_meta for weight in model.parameters())
+    Path(sys.argv[3]).write_text(json.dumps(found | {"packs again": packs}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Made models of the pool's architectures, served by vLLM in bfloat16: logprobs are transformers'.
+"""Made models of the pool's architectures, served by vLLM in bfloat16: logprobs are transformers',
+also of weights that vLLM is sent.
 
 `EVERY_BASE=1 python -m pytest tests/real_vllm/test_pool.py` serves all of docs/base_models.md;
-without the variable one of them is served, whose cache is the least usual.
+without the variable one of them is served, whose cache is the least usual, and the mixture of
+experts that is of its kind.
 """
 
 import json
@@ -12,35 +14,48 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.base_models.pool import POOL, PoolBase, make_folder
+from tests.base_models.pool import MIXTURES, POOL, PoolBase, make_folder
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
 from tests.real_vllm.models import POOL_PROMPTS
 
 needs_real_vllm()
 pytestmark = pytest.mark.long
 
-SERVED = [base for base in POOL if os.environ.get("EVERY_BASE") or base.kind == "lfm2"]
+SERVED = [
+    base
+    for base in (*POOL, *MIXTURES)
+    if os.environ.get("EVERY_BASE") or base.kind.startswith("lfm2")
+]
 REFUSED = {
     "olmo_hybrid": "module 'triton' has no attribute 'set_allocator'",
+    "a Nemotron of experts": "is_act_and_mul=False is supported only for CUDA",
     "qwen3_5": "['Qwen3_5ForCausalLM'] failed to be inspected",  # it imports torchvision
 }
-"""Reasons why vLLM for CPUs cannot run an architecture, by its type."""
+"""Reasons why vLLM for CPUs cannot run an architecture, by its type or name."""
 TOLERANCE = 0.3
 """Of logprobs in bfloat16, in nats on average; those of other weights are off by more than 1."""
 
 
 @pytest.mark.parametrize("base", SERVED, ids=lambda base: f"{base.kind}-{base.bases[0]}")
 def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path: Path) -> None:
-    folder, out = tmp_path / base.kind, tmp_path / "replies.json"
-    make_folder(base, folder, served=True)
-    program = ("-m", "tests.real_vllm.pool_program", str(folder), str(out))
-    done = python_with_vllm(*program)
-    if base.kind in REFUSED:
-        assert REFUSED[base.kind] in done.stderr, done.stderr[-6000:]
+    folders, out = (tmp_path / "base", tmp_path / "sent"), tmp_path / "replies.json"
+    for seed, folder in enumerate(folders):
+        make_folder(base, folder, served=True, seed=seed)
+    done = python_with_vllm("-m", "tests.real_vllm.pool_program", *map(str, (*folders, out)))
+    refused = REFUSED.get(base.bases[0], REFUSED.get(base.kind))
+    if refused:
+        assert refused in done.stderr, done.stderr[-6000:]
         return
     assert done.returncode == 0, done.stderr[-6000:]
+    found = json.loads(out.read_text())
+    assert found["packs again"] == (base in MIXTURES)
+    for folder in folders:
+        assert_replies_of(folder, found[folder.name])
+
+
+def assert_replies_of(folder: Path, replies: list[tuple[list[int], list[float]]]) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-    for prompt, (ids, logprobs) in zip(POOL_PROMPTS, json.loads(out.read_text()), strict=True):
+    for prompt, (ids, logprobs) in zip(POOL_PROMPTS, replies, strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
         odds = logits.float().log_softmax(-1)

@@ -16,7 +16,7 @@ from trl import GRPOConfig
 from trl.generation import vllm_generation
 
 from miner.agents import Environment, GRPOTrainer
-from miner.inference.vllm.reload import reloading_on_cpu
+from miner.inference.vllm.reload import reloading
 from tests.builders import build_tokenizer, logprobs_of
 from tests.real_vllm.models import save_model
 
@@ -24,7 +24,7 @@ SENT = vllm_generation.VLLMGeneration.sync_weights
 
 
 def sent(there: Any) -> None:
-    with reloading_on_cpu(there.llm):
+    with reloading(there.llm):
         SENT(there)
     there.llm.reset_prefix_cache()
 

@@ -1,6 +1,5 @@
 """Choice of the engine, and servers that are refused before any episode."""
 
-import sys
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -183,7 +182,9 @@ def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_
         monkeypatch.setattr(torch.cuda, name, double)
     opened = SimpleNamespace(llm=SimpleNamespace(llm_engine=EngineDouble(build_qwen3())))
     monkeypatch.setattr(engine_choice, "ColocatedLLM", lambda *args, **options: opened)
-    learner = SimpleNamespace(base="base", model=build_qwen3(), reply_rules=lambda context: RULES)
+    learner = SimpleNamespace(
+        base="base", model=build_qwen3(), as_stored=renamed, reply_rules=lambda context: RULES
+    )
     settings = settings_for(
         tmp_path, "rollout.engine=vllm_colocated", "rollout.max_episode_tokens=1024"
     )
@@ -193,8 +194,15 @@ def test_the_thread_that_steps_vllm_computes_on_the_stream_that_vllm_was_opened_
     assert chosen == [("device", 3), ("stream", stream)]
 
 
+def renamed(weight):
+    """The base's files have other names than the model in memory."""
+    return {f"stored.{name}": tensor for name, tensor in weight.items()}
+
+
 def test_a_server_is_pushed_weights_of_the_dtype_that_it_holds(monkeypatch, loop, tmp_path):
-    learner = SimpleNamespace(model=build_qwen3(), reply_rules=lambda context: RULES)
+    learner = SimpleNamespace(
+        model=build_qwen3(), as_stored=renamed, reply_rules=lambda context: RULES
+    )
     pushed = []
     monkeypatch.setattr(engine_choice, "WeightSync", lambda make, *_, **__: pushed.append(make()))
     with stub_in_thread(StubVllm(build_qwen3().bfloat16(), build_tokenizer())) as url:
@@ -203,6 +211,7 @@ def test_a_server_is_pushed_weights_of_the_dtype_that_it_holds(monkeypatch, loop
         open_engine(settings, learner, TRAINER, loop, lambda: None, Ranks()).close()
     [weights] = pushed
     assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+    assert all(name.startswith("stored.") for name in weights)
 
 
 @pytest.mark.parametrize(("seed", "drawn"), [(7, 23), (2**31 - 1, 2**31 - 1)])
@@ -220,10 +229,9 @@ def test_the_colocated_engine_is_opened_as_it_was_planned(seed, drawn, monkeypat
 
     monkeypatch.setattr(engine_choice, "ColocatedLLM", open_llm)
     monkeypatch.setattr(engine_choice, "_vllm_for_cpus", lambda: True)
-    monkeypatch.setitem(
-        sys.modules, "miner.inference.vllm.reload", SimpleNamespace(reloading_on_cpu=None)
+    learner = SimpleNamespace(
+        base="base", model=build_qwen3(), as_stored=renamed, reply_rules=lambda context: RULES
     )
-    learner = SimpleNamespace(base="base", model=build_qwen3(), reply_rules=lambda context: RULES)
     settings = settings_for(
         tmp_path,
         "rollout.engine=vllm_colocated",
@@ -237,6 +245,7 @@ def test_the_colocated_engine_is_opened_as_it_was_planned(seed, drawn, monkeypat
     assert integration.is_deepspeed_zero3_enabled()
     assert opened == {
         "dtype": "bfloat16",
+        "stored": renamed,
         "sleeps": False,
         "seed": drawn,
         "gpu_memory_utilization": 0.3,

@@ -1,8 +1,7 @@
 """vLLM in the trainer's process, as its generation engine."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from miner.inference.engines import EngineLoss, engine_memory, is_out_of_memory
 from miner.inference.sampler import EngineLostError
@@ -20,21 +19,14 @@ class ColocatedEngine:
         opened: the engine; one that sleeps is asleep.
         sampler: over that engine.
         sleeps: true if the engine gives its memory back in between; vLLM on a CPU cannot.
-        reloading: entered while weights are loaded into the engine.
     """
 
     def __init__(
-        self,
-        opened: ColocatedLLM,
-        sampler: VllmColocatedSampler,
-        *,
-        sleeps: bool = True,
-        reloading: Callable[[Any], AbstractContextManager[None]] = lambda llm: nullcontext(),
+        self, opened: ColocatedLLM, sampler: VllmColocatedSampler, *, sleeps: bool = True
     ) -> None:
         self.sampler = sampler
         self._engine = opened
         self._sleeps = sleeps
-        self._reloading = reloading
         self._version = 0
         self._loaded: int | None = None
 
@@ -45,7 +37,7 @@ class ColocatedEngine:
         """Wakes the part of the engine that holds weights. Raises: `EngineMemoryError`."""
         if self._loaded == self._version:
             return
-        with engine_memory(), self._reloading(self._engine.llm):
+        with engine_memory():
             self._engine.sync_weights()
         self._loaded = self.sampler.weight_version = self._version
 

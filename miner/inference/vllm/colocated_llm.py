@@ -49,6 +49,7 @@ class ColocatedLLM:
     Args:
         base: folder of the base model, whose weights it begins with.
         weights: yields the weights to sample with, one by one; collective under ZeRO-3.
+        stored: gives one of them the names and shapes that vLLM loads.
         sleeps: true if it gives its memory back in between, which vLLM for CPUs cannot; if so it is
             asleep at first, and without weights.
         options: vLLM's, such as `dtype`.
@@ -62,12 +63,14 @@ class ColocatedLLM:
         base: str,
         weights: Callable[[], Iterator[tuple[str, torch.Tensor]]],
         *,
+        stored: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]] = dict,
         sleeps: bool,
         **options: Any,
     ) -> None:
         from vllm import LLM
 
         self._weights = weights
+        self._stored = stored
         self._sleeps = sleeps
         self.llm = LLM(
             model=base,
@@ -83,10 +86,13 @@ class ColocatedLLM:
 
     def sync_weights(self) -> None:
         """Load the current weights, and drop caches of older ones; wakes their memory."""
+        from miner.inference.vllm.reload import reloading
+
         if self._sleeps:
             torch.cuda.empty_cache()  # vLLM maps its own memory, which torch's cache would hold
             self.llm.wake_up(tags=["weights"])
         model = self.llm.llm_engine.model_executor.driver_worker.model_runner.model
-        for named in self._weights():
-            model.load_weights([named])
+        with reloading(self.llm):  # once awake: waking puts vLLM's own buffers back
+            for name, weight in self._weights():
+                model.load_weights([*self._stored({name: weight}).items()])
         self.llm.reset_prefix_cache()
