@@ -24,6 +24,7 @@ from miner.config.contract import (
     DECK_SIZES,
     DUEL_BOARDS,
     DUEL_CARDS,
+    DUEL_REPLY_TOKENS,
     GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
@@ -163,7 +164,12 @@ class RolloutSettings(Section):
         description="Share of episodes whose moves reward.credit=all_moves' critic picks, which "
         "costs no sampling; it falls to none over optimizer.decay_share.",
     )
-    max_reply_tokens: int = Field(16, ge=1, description="Longest reply to one prompt, in tokens.")
+    max_reply_tokens: int = Field(
+        16,
+        ge=1,
+        description="Longest reply to one prompt, in tokens; in duels 512 where none is set, as "
+        "graded.",
+    )
     max_episode_tokens: int | None = Field(
         None,
         ge=64,
@@ -344,6 +350,12 @@ class Settings(Section):
         if usual and "episodes" not in found.evaluation.model_fields_set:
             gated = found.evaluation.model_copy(update={"episodes": usual})
             found = found.model_copy(update={"evaluation": gated})
+        rollout = found.rollout
+        if FACTS[found.environment.channel].duels and (
+            "max_reply_tokens" not in rollout.model_fields_set
+        ):
+            rollout = rollout.model_copy(update={"max_reply_tokens": DUEL_REPLY_TOKENS})
+            found = found.model_copy(update={"rollout": rollout})
         return found
 
     def having(self, **sections: Tree) -> Self:

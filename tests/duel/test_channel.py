@@ -26,7 +26,7 @@ from miner.duel.channel.tasks import (
     size_of,
 )
 from miner.duel.memory import Keep, Notes, WordCounter
-from miner.duel.outcome import POINTS
+from miner.duel.outcome import POINTS, Cause
 from miner.duel.play import Rules, play_game
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.players.catalog import make_player
@@ -227,6 +227,15 @@ def test_an_opponent_may_take_its_time() -> None:
     duel = source(opponent=Slow("b", lowest_call)).open()
     _, seconds = run_paused(duel.reset(duel_task("leduc_poker", 5, 1, "b")))
     assert (duel.table.seed, seconds) == (5, 3600.0)
+
+
+async def test_an_opponent_whose_server_hangs_is_not_a_score() -> None:
+    def hangs(request: Request) -> Reply:
+        raise ReplyForfeit(Cause.HTTP_SLOW, "no answer in 35 s")
+
+    duel = source(opponent=Scripted("b", hangs)).open()
+    with pytest.raises(InfrastructureError, match=r"b failed: .*no answer in 35 s"):
+        await duel.reset(duel_task("leduc_poker", 5, 1, "b"))
 
 
 async def test_an_opponent_that_fails_is_not_a_score() -> None:

@@ -51,6 +51,20 @@ def test_duels_hold_out_games_enough_for_their_gate(words, episodes):
     assert settings.having(seed=3).evaluation.episodes == episodes
 
 
+@pytest.mark.parametrize(
+    ("words", "longest"),
+    [
+        ((), 16),
+        (("environment.channel=duel",), 512),
+        (("environment.channel=duel", "rollout.max_reply_tokens=16"), 16),
+    ],
+)
+def test_replies_of_duels_are_as_long_as_graded(words, longest):
+    settings = Settings.load(None, words, environ={})
+    assert settings.rollout.max_reply_tokens == longest
+    assert settings.having(seed=3).held_out_reply_tokens == longest
+
+
 def test_servers_come_from_the_environment_unless_they_are_set():
     environ = {"ENVIRONMENT_SERVER_URLS": "http://10.0.0.1:8000, http://10.0.0.2:8000,"}
     assert Settings.load(None, (), environ).environment.servers == (

@@ -14,6 +14,7 @@ from random import Random
 from miner.config.contract import DUEL_CHANNEL
 from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import BASE, SNAPSHOT
+from miner.duel.outcome import Cause
 from miner.duel.players.base import Player, PlayerError, Reply, ReplyForfeit, UnreachableError
 from miner.duel.players.catalog import make_player, named
 from miner.duel.tools import move_call
@@ -109,15 +110,18 @@ class TrainingOpponent:
         """The player's reply, with a legal move. Raises: `InfrastructureError`."""
         try:
             reply = await self._player.reply(request)
-        except ReplyForfeit:
+        except ReplyForfeit as error:
+            if error.cause == Cause.HTTP_SLOW:  # where training runs, no fault of the player's
+                raise self._failed(error) from error
             reply = Reply()
         except (PlayerError, UnreachableError) as error:
-            raise InfrastructureError(
-                f"the opponent {self.name} failed: {error}", server=DUEL_CHANNEL
-            ) from error
+            raise self._failed(error) from error
         if legal_move(request, reply.calls) is not None:
             return reply
         return replace(reply, calls=(*reply.calls, move_call(self._rng.choice(request.legal))))
+
+    def _failed(self, error: Exception) -> InfrastructureError:
+        return InfrastructureError(f"the opponent {self.name} failed: {error}", server=DUEL_CHANNEL)
 
     async def close(self) -> None:
         """The player belongs to the caller."""
