@@ -1,10 +1,10 @@
-"""Held-out games of duels that its gate needs (`miner.publishing.gate`): the defaults."""
+"""Held-out games of duels that its gate needs (`miner.publishing.gate`), and other defaults."""
 
 import math
 from collections.abc import Collection
 from typing import Final
 
-from miner.config.channel_facts import FACTS
+from miner.config.contract import DUEL_REPLY_TOKENS
 
 LAST_PAIRS: Final = 36
 """Fewest pairs of a game whose results training has not changed that let the last weights pass."""
@@ -22,9 +22,12 @@ USUALLY_GATED: Final = 2 * math.ceil(_TO_SPARE * FIRST_PAIRS)
 """Games of each game where the user sets none."""
 
 
-def usual_episodes(channel: str, games: Collection[str]) -> int | None:
-    """Held-out episodes where the user sets none; None: as declared in the settings."""
-    return USUALLY_GATED * len(set(games)) if FACTS[channel].duels else None
+def usual_in_duels(games: Collection[str]) -> dict[str, dict[str, int]]:
+    """Sections of settings with the values that duels have where the user sets none."""
+    return {
+        "evaluation": {"episodes": USUALLY_GATED * len(set(games))},
+        "rollout": {"max_reply_tokens": DUEL_REPLY_TOKENS},
+    }
 
 
 def few_gated(episodes: int, games: int) -> str:

@@ -24,7 +24,6 @@ from miner.config.contract import (
     DECK_SIZES,
     DUEL_BOARDS,
     DUEL_CARDS,
-    DUEL_REPLY_TOKENS,
     GAMES,
     GOOFSPIEL,
     SERVERS_VARIABLE,
@@ -37,7 +36,7 @@ from miner.config.contract import (
     split_server_urls,
 )
 from miner.config.errors import ConfigurationError
-from miner.config.held_out_games import USUALLY_GATED, usual_episodes
+from miner.config.held_out_games import USUALLY_GATED, usual_in_duels
 from miner.config.learning_settings import DemonstrationSettings, OptimizerSettings, RewardSettings
 from miner.config.mistakes import explained
 from miner.config.overrides import Tree, merged, parse_overrides, parse_value, value_at
@@ -165,10 +164,7 @@ class RolloutSettings(Section):
         "costs no sampling; it falls to none over optimizer.decay_share.",
     )
     max_reply_tokens: int = Field(
-        16,
-        ge=1,
-        description="Longest reply to one prompt, in tokens; in duels 512 where none is set, as "
-        "graded.",
+        16, ge=1, description="Longest reply to one prompt, in tokens; in duels by default 512."
     )
     max_episode_tokens: int | None = Field(
         None,
@@ -346,16 +342,11 @@ class Settings(Section):
             found = cls.model_validate(tree)
         except ValidationError as error:
             raise ConfigurationError(explained(error, tuple(setting_fields(cls)))) from None
-        usual = usual_episodes(found.environment.channel, found.environment.games)
-        if usual and "episodes" not in found.evaluation.model_fields_set:
-            gated = found.evaluation.model_copy(update={"episodes": usual})
-            found = found.model_copy(update={"evaluation": gated})
-        rollout = found.rollout
-        if FACTS[found.environment.channel].duels and (
-            "max_reply_tokens" not in rollout.model_fields_set
-        ):
-            rollout = rollout.model_copy(update={"max_reply_tokens": DUEL_REPLY_TOKENS})
-            found = found.model_copy(update={"rollout": rollout})
+        usual = usual_in_duels(found.environment.games)
+        for name, values in usual.items() if FACTS[found.environment.channel].duels else ():
+            section = getattr(found, name)
+            unset = {k: v for k, v in values.items() if k not in section.model_fields_set}
+            found = found.model_copy(update={name: section.model_copy(update=unset)})
         return found
 
     def having(self, **sections: Tree) -> Self:

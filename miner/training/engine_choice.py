@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from miner.background_loop import BackgroundLoop
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
-from miner.config.held_out_games import usual_episodes
+from miner.config.held_out_games import USUALLY_GATED
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, ensure_world_variables
 from miner.distributed.zero import loading_whole
@@ -89,7 +90,8 @@ def live_episodes(settings: Settings, ranks: Ranks) -> int:
     live, rollout, held_out = settings.episodes_per_step, settings.rollout, settings.evaluation
     on_cpu = rollout.engine == "transformers" and not torch.cuda.is_available()
     environment = settings.environment
-    unset = held_out.episodes == usual_episodes(environment.channel, environment.games)
+    usual = USUALLY_GATED * len(set(environment.games))
+    unset = FACTS[environment.channel].duels and held_out.episodes == usual
     if rollout.live_episodes:
         live = max(live, held_out.episodes)
     elif on_cpu:
