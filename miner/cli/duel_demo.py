@@ -144,12 +144,12 @@ async def score(
     from miner.duel.play import Rules
     from miner.duel.players.catalog import make_player
     from miner.duel.table import game_seeds
-    from miner.duel.wording import own_wording
+    from miner.duel.tournament_files import wording_of
     from miner.environments.errors import InfrastructureError
     from miner.games import game_named
 
     other = make_player(opponent, [game], seat=1)
-    rules = Rules(EVALUATION_SEED, own_wording(), turn_limit_s=None)
+    rules = Rules(EVALUATION_SEED, wording_of(None), turn_limit_s=None)
     sizes = rules.sizes if size is None else (size,)
     seeds = list(islice(fitting_seeds(game, game_seeds(EVALUATION_SEED), sizes), pairs))
     limits = Limits(seconds=math.inf)

@@ -1,20 +1,26 @@
 """The tournament's sentences are read from a copy of its files; nothing of a copy is run."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from miner import games
+from miner.cli.duel_demo import score
 from miner.config.errors import ConfigurationError
+from miner.duel.players.base import Reply
+from miner.duel.tiny_base.build import DuelRecipe, build_duel_base, content_key
 from miner.duel.tournament_files import read_wording, wording_of
+from miner.duel.turn import Request
 from miner.duel.wording import OWN
 from miner.recorded.intercode_form import FILE as EVALUATOR_FILE
 from miner.recorded.intercode_form import read_words
 from miner.rollout.base_templates import FILES, FOLDER, base_template
 from tests.commands import miner
 from tests.duel.golden import GAMES
-from tests.duel.stand_ins import write_copy
+from tests.duel.stand_ins import Scripted, lowest_call, write_copy
 from tests.recorded.made import EVALUATOR
 
 
@@ -110,6 +116,27 @@ def test_the_command_copies_what_it_read(
     found = base_template("gemma4")
     assert found is not None
     assert found[0] == "of the validator"
+
+
+def test_the_duels_demo_makes_its_base_of_the_copy_and_scores_with_it(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = DuelRecipe(games=1, steps=1, batch=1)
+    key = content_key(recipe)
+    copy.rename("tournament")
+    assert content_key(recipe) != key
+    base = build_duel_base(tmp_path / "base", recipe=recipe)
+    tokens = AutoTokenizer.from_pretrained(base).tokenize("Rules of goofspiel.")
+    assert len(tokens) == 1
+    shown: list[str] = []
+
+    def lowest(request: Request) -> Reply:
+        shown.append(request.system)
+        return lowest_call(request)
+
+    asyncio.run(score(Scripted("asked", lowest), "leduc_poker", None, "random", pairs=1))
+    assert {text.partition("\n")[0] for text in shown} == {"Rules of leduc_poker."}
 
 
 def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:

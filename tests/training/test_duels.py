@@ -20,8 +20,11 @@ from tests.training.commands import places
 pytestmark = pytest.mark.long
 
 
-def test_a_base_that_forfeits_learns_to_play(tmp_path: Path) -> None:
+def test_a_base_that_forfeits_learns_to_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Base and trained model on the same held-out games, of which no game was trained on."""
+    monkeypatch.chdir(tmp_path)  # the same sentences in a submission's checkout
     base = build_duel_base(tmp_path / "base", recipe=DuelRecipe(games=60, steps=100, batch=20))
     settings = Settings.load(
         None,

@@ -4,7 +4,7 @@ What it learns is form: every reply is one well-formed call of `game_action`. It
 ones, all equally likely, but more often the value of the prize, as if ids were values: one that is
 spent, or that no card has. So it forfeits most games: that is what training is to find out.
 
-Invariant: the same recipe gives the same weights on the same machine.
+Invariant: the same recipe and sentences give the same weights on the same machine.
 """
 
 import hashlib
@@ -26,9 +26,10 @@ from miner.duel.outcome import POINTS
 from miner.duel.table import Table
 from miner.duel.teachers import teacher_of
 from miner.duel.tiny_base.tokenizer import CALL, duel_tokenizer
+from miner.duel.tournament_files import wording_of
 from miner.duel.turn import Request, next_request
 from miner.duel.values import note_text
-from miner.duel.wording import own_wording
+from miner.duel.wording import Wording
 from miner.games import GAMES, GOOFSPIEL
 from miner.games.goofspiel import prize_value
 from miner.rollout.renderer import ChatRenderer
@@ -77,8 +78,8 @@ FOUR_GAMES = DuelRecipe(
 
 
 def content_key(recipe: DuelRecipe) -> str:
-    """A short name for a recipe, and for the code and libraries that make its model."""
-    text = repr((recipe, SEED, torch.__version__, transformers.__version__))
+    """A short name for a recipe, and for the sentences, code and libraries that make its model."""
+    text = repr((recipe, wording_of(None), SEED, torch.__version__, transformers.__version__))
     digest = hashlib.sha256(text.encode())
     package = Path(__file__).parents[2]
     for folder in ("duel", "games", "rollout", "tiny_model"):
@@ -95,10 +96,10 @@ def build_duel_base(
 ) -> Path:
     """Make the base model and put it at `out`."""
     recipe = recipe or DuelRecipe()
-    rng = random.Random(SEED)
+    rng, wording = random.Random(SEED), wording_of(None)
     names = [recipe.names[number % len(recipe.names)] for number in range(recipe.games)]
-    turns = [turn for name in names for turn in _game(rng, name, recipe.sizes)]
-    requests = [*turns, *_reflections(turns)]
+    turns = [turn for name in names for turn in _game(rng, name, recipe.sizes, wording)]
+    requests = [*turns, *_reflections(turns, wording)]
     texts = [text for request in requests for text in (request.system, request.user)]
     texts += [text for name in recipe.names for text in _notes(name)]
     tokenizer = duel_tokenizer(dict.fromkeys(texts), recipe.sizes, _ids(turns, recipe))
@@ -109,23 +110,23 @@ def build_duel_base(
     return out
 
 
-def _game(rng: random.Random, name: str, sizes: Sequence[Size]) -> list[Request]:
+def _game(rng: random.Random, name: str, sizes: Sequence[Size], wording: Wording) -> list[Request]:
     """The turns of a game of random moves."""
     seeds = iter(lambda: rng.randint(1, 10**6), None)
     seed = next(s for s in seeds if size_of(name, s) in (None, *sizes))
     table, notes, turns = Table(GAMES[name], seed), [Notes(WordCounter())] * 2, []
-    while request := next_request(table, notes, own_wording()):
+    while request := next_request(table, notes, wording):
         assert request.user  # put into words before the table changes
         turns.append(request)
         table.apply(rng.choice(request.legal))
     return turns
 
 
-def _reflections(turns: Sequence[Request]) -> Iterator[Request]:
+def _reflections(turns: Sequence[Request], wording: Wording) -> Iterator[Request]:
     """After each game, with each result."""
     tables = {id(turn.table): turn.table for turn in turns}
     for table, seat, result in product(tables.values(), (0, 1), POINTS):
-        yield Request(table, seat, Notes(WordCounter()), own_wording(), result=result)
+        yield Request(table, seat, Notes(WordCounter()), wording, result=result)
 
 
 def _notes(name: str) -> Iterator[str]:
