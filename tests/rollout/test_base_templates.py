@@ -59,7 +59,10 @@ def test_the_validators_own_comes_first(tmp_path: Path) -> None:
     assert base_template("llama", tmp_path) is None
 
 
-def test_other_bases_keep_the_plain_template() -> None:
+def test_other_bases_keep_the_plain_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a submission's checkout holds the validator's
     tokenizer = build_tokenizer()
     tokenizer.chat_template = None
     assert "plain one" in fixed_template(tokenizer, "llama").changes[0]
