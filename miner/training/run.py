@@ -4,7 +4,7 @@ needs."""
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ from miner.training.held_out import Evaluate, HeldOut
 from miner.training.playing import OpenRun, Rollouts
 from miner.training.preparation import checked_paths
 from miner.training.recorder import Recorder
-from miner.training.revert import BestWeights, Kept, RevertToBest, kept_weights
+from miner.training.revert import BestWeights, RevertToBest, kept_weights
 from miner.training.rollout_function import (
     RolloutFunction,
     TrlRollout,
@@ -100,7 +100,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
     stop = StopRequest()
     stop.install()
     heartbeat = HeartbeatWriter(settings.run_dir)
-    with suppress(RolloutStopped), ExitStack() as stack:
+    with ExitStack() as stack:
         heartbeat.beat("loading the model")
         learner = Learner(settings, base)
         settings = with_episode_limit(settings, learner.renderer, learner.context)
@@ -110,20 +110,25 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         publisher = Publisher(output, in_process=in_process, dtype=dtype) if ranks.leads else None
         loop = stack.enter_context(BackgroundLoop())
         heartbeat.beat("probing the environment servers")
-        source = stack.enter_context(training_source(settings, loop, console, ranks, stop))
+        try:
+            source = stack.enter_context(training_source(settings, loop, console, ranks, stop))
+        except RolloutStopped:
+            console.print(STOPPED_EARLY)
+            heartbeat.beat("stopped", 0)
+            now = publisher.current() if publisher else None
+            return TrainResult(output, now.step if now else 0, now.score if now else None)
         trainer = _make_trainer(settings, learner, ranks, heartbeat)
         waiting = partial(heartbeat.beat, "waiting for the inference server")
         engine = open_engine(settings, learner, trainer, loop, waiting, ranks)
         stack.callback(engine.close)
-        progress = TrainingProgress(settings.optimizer.max_steps, console=console)
-        stack.enter_context(progress)
+        steps = settings.optimizer.max_steps
+        progress = stack.enter_context(TrainingProgress(steps, console=console))
         checkpoint = newest_checkpoint(settings.run_dir / CHECKPOINTS)
-        begun: Checkpoint | Kept | None = checkpoint
-        if checkpoint is None and settings.optimizer.most_halvings:
-            begun = kept_weights(settings.run_dir, learner)
+        kept = checkpoint is None and settings.optimizer.most_halvings
+        begun = kept_weights(settings.run_dir, learner) if kept else checkpoint
         dark = Stopwatch()
         schedule = Schedule(
-            settings.optimizer.max_steps,
+            steps,
             settings.deadline.seconds,
             seconds_until(settings.deadline.ends_at),
             begun.elapsed if begun else 0.0,
@@ -132,11 +137,7 @@ def train(settings: Settings, console: Console, ranks: Ranks) -> TrainResult:
         parts = (learner, trainer, loop, engine, source, progress, publisher, schedule, dark)
         run = OpenRun(settings, ranks, stop, heartbeat, *parts)
         best = _train(run, checkpoint)
-        return TrainResult(output, best.step if best else 0, best.mean if best else None)
-    console.print(STOPPED_EARLY)  # while the environment was checked
-    heartbeat.beat("stopped", 0)
-    now = publisher.current() if publisher else None
-    return TrainResult(output, now.step if now else 0, now.score if now else None)
+    return TrainResult(output, best.step if best else 0, best.mean if best else None)
 
 
 def _train(run: OpenRun, checkpoint: Checkpoint | None) -> Evaluated | None:

@@ -31,7 +31,7 @@ TAGS = Tags()
 RERUN_S = 10.0
 """For so long code is run again by an executor that fails."""
 METHOD_S = 60.0
-"""Longest time that a user's `question` or `grade` may take."""
+"""A user's `question` or `grade` that takes half as long again is given up."""
 
 
 class CodeAgentSource(InProcess):
