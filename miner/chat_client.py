@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from miner.encodable import encodable
 from miner.http_replies import (
     CHAT_REPLY_LIMIT,
     Connections,
@@ -62,14 +63,14 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """The message's text, with "?" for half of an escaped emoji, which no file takes.
+        """The message's text, `encodable`.
 
         Raises: `ChatError` for an answer without a message of text.
         """
         content = None if self.message is None else self.message.get("content")
         if self.message is None or not isinstance(content, str | None):
             raise ChatError(f"{self.url} answered in another shape than a chat completion")
-        return (content or "").encode("utf-8", "replace").decode()
+        return encodable(content or "")
 
 
 class ChatClient(JsonServer):

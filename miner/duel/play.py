@@ -29,6 +29,7 @@ from miner.duel.players.rules import RulePlayer
 from miner.duel.table import Table
 from miner.duel.turn import Request, Result, carry_out, next_request
 from miner.duel.wording import Wording
+from miner.encodable import encodable
 from miner.games import Game
 
 logger = logging.getLogger(__name__)
@@ -218,6 +219,6 @@ class Turns:
 
 
 def _shown(reply: Reply) -> str:
-    """A reply with its calls, for the user; "?" for half of an emoji, which no page takes."""
+    """A reply with its calls, for the user."""
     calls = (f"{call.name}({call.arguments})" for call in reply.calls)
-    return "\n".join(filter(None, [reply.content, *calls])).encode("utf-8", "replace").decode()
+    return encodable("\n".join(filter(None, [reply.content, *calls])))

@@ -10,6 +10,7 @@ from typing import Any
 from miner.config.contract import MOVE_TOOL as MOVE
 from miner.duel.memory import LONG_TERM, MEMORY_TOOLS, REWRITE, SLOTS, as_integer
 from miner.duel.wording import ToolWording, Wording
+from miner.encodable import encodable
 
 Schema = dict[str, Any]
 
@@ -94,11 +95,10 @@ def without_thoughts(text: str) -> str:
     """`text` as the tournament's client reads it, in three cuts and without space around it.
 
     Whole thoughts go; of what is left, all up to the last end of a thought whose beginning the
-    template has written; and a thought that never ends. Half of an escaped emoji becomes "?", as no
-    tokenizer and no file takes it.
+    template has written; and a thought that never ends. What is left is `encodable`.
     """
     left = _ENDS.split(_THOUGHTS.sub("", text))[-1]
-    return _UNFINISHED.sub("", left).strip().encode("utf-8", "replace").decode()
+    return encodable(_UNFINISHED.sub("", left).strip())
 
 
 @lru_cache(maxsize=8)

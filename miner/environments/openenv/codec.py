@@ -16,6 +16,7 @@ import msgspec
 
 from miner.config.channel_settings import OpenEnvSettings
 from miner.config.errors import ConfigurationError
+from miner.encodable import encodable
 
 Json = dict[str, Any]
 
@@ -67,7 +68,7 @@ class Codec:
         """Return the action to send. Raises: `InvalidReply`."""
         if self.template is None:
             return _object(reply)
-        text = reply.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+        text = encodable(reply)
         value = _legal_number(text, observation) if self.whole_number else text
         filled = _filled(self.template, value)
         assert isinstance(filled, dict)
