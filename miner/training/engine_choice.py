@@ -11,7 +11,7 @@ import torch
 from miner.background_loop import BackgroundLoop
 from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
-from miner.config.held_out_games import USUALLY_GATED
+from miner.config.held_out_games import usual_in_duels
 from miner.config.settings import Settings
 from miner.distributed.ranks import Ranks, ensure_world_variables
 from miner.distributed.zero import loading_whole
@@ -90,7 +90,7 @@ def live_episodes(settings: Settings, ranks: Ranks) -> int:
     live, rollout, held_out = settings.episodes_per_step, settings.rollout, settings.evaluation
     on_cpu = rollout.engine == "transformers" and not torch.cuda.is_available()
     environment = settings.environment
-    usual = USUALLY_GATED * len(set(environment.games))
+    usual = usual_in_duels(environment.games)["evaluation"]["episodes"]
     unset = FACTS[environment.channel].duels and held_out.episodes == usual
     if rollout.live_episodes:
         live = max(live, held_out.episodes)

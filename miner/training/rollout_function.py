@@ -223,9 +223,11 @@ def all_moves_credit(
     """
     if reward.credit != "all_moves":
         return None
-    critic: Critic = GoofspielCritic(reward.tau, named=reward.named)
+    critic: Critic
     if isinstance(source, DuelSource):
         critic = DuelValues(source.family, taught_by(demonstrations.teacher), named=reward.named)
+    else:
+        critic = GoofspielCritic(reward.tau, named=reward.named)
     return AllMoves(critic, renderer.encode_reply, reward, draw)
 
 
