@@ -41,7 +41,8 @@ away from the best of them, and a form of reply that it does not know is several
 MISTAKES = 0.2
 """Share of guided positions at which a move is picked that was legal before, where there is one: a
 policy that plays greedily repeats such a move until the episode is lost, if it has never seen what
-comes after the first."""
+comes after the first. It is the one nearest the best, as a policy's own are: the card as high as
+the prize, which is gone."""
 
 UNIT = 0.05
 """Chance to win that is an advantage of 1: about what a move at random gives away."""
@@ -165,15 +166,14 @@ class AllMoves:
             def pick(shown: Sequence[Message]) -> str | None:
                 nonlocal legal
                 values = self._critic.values(shown, task)
-                if values:
-                    legal = values
-                    known.update(values)
-                    gone = _no_longer_read(known, legal)
-                    if gone and rng.random() < MISTAKES:
-                        return rng.choice(gone)
-                if not legal:  # after a mistake the position is the one shown before
+                legal = values or legal  # after a mistake the position is the one shown before
+                if not legal:
                     return None
                 best = max(legal, key=lambda reply: legal[reply])
+                known.update(legal)
+                gone = _no_longer_read(known, legal) if values else []
+                if gone and rng.random() < MISTAKES:
+                    return min(gone, key=lambda reply: abs(_id(reply) - _id(best)))
                 return rng.choice(list(legal)) if rng.random() < random_moves else best
 
             return pick
@@ -181,11 +181,15 @@ class AllMoves:
         return of
 
 
+def _id(reply: str) -> int:
+    return int(_NUMBER.findall(reply)[-1])
+
+
 def _no_longer_read(known: Iterable[str], legal: Iterable[str]) -> list[str]:
     """Replies of `known` that no parser reads as one of `legal`, whose ids are their last numbers:
     any number of a reply counts that is an id."""
-    ids = {_NUMBER.findall(reply)[-1] for reply in legal}
-    return [reply for reply in known if ids.isdisjoint(_NUMBER.findall(reply))]
+    ids = {_id(reply) for reply in legal}
+    return [reply for reply in known if ids.isdisjoint(map(int, _NUMBER.findall(reply)))]
 
 
 def target(values: Mapping[str, float], tau: float) -> dict[str, float]:
