@@ -153,6 +153,7 @@ if [ "$gpus" -gt 0 ]; then
             rollout.engine=vllm_colocated rollout.memory_share=0.3 "environment.deck_sizes=[16]"
         stage "the same, LoRA" colocated-lora.log train 0 0 colocated-lora model.dtype=bfloat16 \
             rollout.engine=vllm_colocated rollout.memory_share=0.3 model.tuning=lora
+        stage "weights of every kind of base" bases.log "$python" -m tests.real_vllm.gpu_bases
         if [ -n "${1:-}" ]; then
             stage "the same, duels, 512 tokens" duels.log train 0 0 duels model.dtype=bfloat16 \
                 rollout.engine=vllm_colocated rollout.memory_share=0.3 \

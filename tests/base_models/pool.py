@@ -117,7 +117,7 @@ POOL = (
         "qwen3_5",
         "qwen3_coder",
         trl_template("qwen3_5_nothink"),
-        LINEAR,
+        LINEAR | {"linear_value_head_dim": 16},  # vLLM's kernels want them as wide as keys
         {"depth": 1, "num_heads": 1, "out_hidden_size": 32, "num_position_embeddings": 16} | IMAGE,
     ),
     PoolBase(("granite-4.1-3b",), "granite", "qwen25", CHATML.replace("CALLS", "<tool_call>")),
@@ -201,12 +201,12 @@ def make_folder(
     """Write `base` with a hash for a name, as jobs have it; returns its tokenizer.
 
     Args:
-        served: the text model alone, with `SERVED`, matrices that tell tokens apart, and buffers
-            that change what it computes.
+        served: the text model alone, with `SERVED`, matrices that tell tokens apart, buffers that
+            change what it computes, and a tokenizer of numbers.
         seed: of the weights.
     """
     tokenizer = vocabularies.fast(
-        vocabularies.qwen(SPECIAL, 4096),
+        vocabularies.numbers(SPECIAL, 4096) if served else vocabularies.qwen(SPECIAL, 4096),
         base.template,
         bos_token="<bos>",
         eos_token="<|im_end|>",
@@ -240,17 +240,26 @@ def make_folder(
             for name, buffer in model.named_buffers():
                 buffer += torch.rand_like(buffer) if name in model.state_dict() else 0
     model.save_pretrained(folder)
-    _split_convolutions(folder / "model.safetensors")
+    _as_its_maker(folder / "model.safetensors")
     return tokenizer
 
 
-def _split_convolutions(file: Path) -> None:
-    """Give an Olmo-Hybrid's convolutions the sizes that its maker's files have: transformers saves
-    equal parts of the one that it makes of them."""
+def _as_its_maker(file: Path) -> None:
+    """Give an Olmo-Hybrid the names and sizes that its maker's files have: transformers saves norms
+    by other names, and equal parts of the convolution that it makes of three."""
     tensors = load_file(file)
     for name in [name for name in tensors if name.endswith(".q_conv1d.weight")]:
         names = [name.replace(".q_", f".{part}_") for part in "qkv"]
         sizes = [len(tensors[name.replace("conv1d", "proj")]) for name in names]
         whole = torch.cat([tensors[name] for name in names])
         tensors |= {n: t.clone() for n, t in zip(names, whole.split(sizes), strict=True)}
+    for stored, read in _NORMS.items():
+        tensors = {name.replace(stored, read): tensor for name, tensor in tensors.items()}
     save_file(tensors, file, {"format": "pt"})
+
+
+_NORMS = {
+    "attention_layer_norm": "input_layernorm",
+    "feedforward_layer_norm": "post_attention_layernorm",
+}
+"""By transformers' name in a file: the one that vLLM reads."""

@@ -60,6 +60,12 @@ def mistral() -> Tokenizer:
     return _with_special(_tokenizer(ranks, data["config"]["pattern"]), MISTRAL_SPECIAL)
 
 
+def numbers(special: tuple[str, ...], size: int) -> Tokenizer:
+    """`size` made tokens, for a model that is sent ids."""
+    words = {f"t{number}": number for number in range(size)}
+    return _with_special(Tokenizer(models.WordLevel(words, unk_token="t0")), special)
+
+
 def fast(tokenizer: Tokenizer, template: str | None, **special: str) -> PreTrainedTokenizerBase:
     """What transformers loads from a model folder."""
     return PreTrainedTokenizerFast(

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-from transformers import GenerationConfig, Qwen3ForCausalLM
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen3ForCausalLM
 
 from tests.builders import build_qwen3, logprobs_of, save_base
 
@@ -15,6 +15,8 @@ POOL_PROMPTS = [[11, 12, 13, 14, 15, 16, 17, 18], [30 + 7 * i for i in range(40)
 
 TOLERANCE = 2e-4
 """Between two implementations of one float32 network; other weights are off by more than 0.1."""
+BFLOAT16_TOLERANCE = 0.3
+"""In nats on average; those of other weights are off by more than 1."""
 
 
 def model(seed: int = 0, *, tied: bool = True) -> Qwen3ForCausalLM:
@@ -44,4 +46,22 @@ def assert_sampled_from(
     """Each token's logprob is that of the model's softmax at `temperature`, and of nothing else."""
     assert token_ids
     expected = logprobs_of(of, prompt, token_ids, temperature)
-    assert list(logprobs) == pytest.approx(expected, abs=TOLERANCE)
+    gaps = [abs(found - of_model) for found, of_model in zip(logprobs, expected, strict=True)]
+    assert max(gaps) <= TOLERANCE, gaps
+
+
+def assert_replies_of(folder: Path, replies: list[tuple[list[int], list[float]]]) -> float:
+    """They are the greedy ones to `POOL_PROMPTS`, with the logprobs of transformers; returns by how
+    much these differ at most, in nats, means of a reply."""
+    gaps = list[float]()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    for prompt, (ids, logprobs) in zip(POOL_PROMPTS, replies, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        odds = logits.float().log_softmax(-1)
+        expected = odds[range(len(ids)), ids]
+        assert odds.std() > 1  # tokens are told apart
+        gaps.append(float((expected - torch.tensor(logprobs)).abs().mean()))
+        assert gaps[-1] < BFLOAT16_TOLERANCE, gaps
+        assert (odds.max(-1).values - expected).mean() < BFLOAT16_TOLERANCE  # replies are greedy
+    return max(gaps)

@@ -2,7 +2,8 @@
 `python -m tests.real_vllm.pool_program FOLDER OTHER OUT`.
 
 Runs with the Python that has vLLM. OUT gets ids and logprobs of greedy replies of both to
-`POOL_PROMPTS`, and whether vLLM would be made to pack its layers again on a GPU.
+`POOL_PROMPTS`, the other one's twice, and, on a CPU, whether vLLM would be made to pack its layers
+again on a GPU, where it sleeps in between.
 Transformers' own model, built before, has its logits afterwards, and so has one that is built then.
 """
 
@@ -49,6 +50,12 @@ def replies(llm: Any) -> list[Any]:
     ]
 
 
+def learner_of(folder: str) -> Learner:
+    learner = Learner(Settings.load(None, [], environ={}), Path(folder))
+    learner.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return learner
+
+
 def main() -> None:
     torch.set_num_threads(1)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -59,30 +66,41 @@ def main() -> None:
     # vLLM's convolution in AVX-512 BF16 has kernels of width 4 alone, LFM2's are of 3: it would not
     # load on a CPU with these instructions
     torch.cpu._is_avx512_bf16_supported = lambda: False
+    on_gpu = torch.cuda.is_available()
+    learner = learner_of(folder)
     with transformers_as_before(trained):
         engine = ColocatedLLM(
             folder,
             lambda: merged_weights(learner.model),
             stored=lambda weight: learner.as_stored(weight),
-            sleeps=False,
+            sleeps=on_gpu,
             dtype="bfloat16",
             max_model_len=512,
             max_num_seqs=4,
             gpu_memory_utilization=0.05,
+            # not measured on a GPU, whose memory others take meanwhile
+            kv_cache_memory_bytes=2**30 if on_gpu else None,
             enforce_eager=True,
             enable_prefix_caching=False,
         )
     for model in (trained, AutoModelForCausalLM.from_pretrained(folder).eval()):
         assert torch.equal(logits(model), before)
-    before_push = replies(engine.llm)
-    learner = Learner(Settings.load(None, [], environ={}), Path(other))
-    engine.sync_weights()
-    found = {"base": before_push, "sent": replies(engine.llm)}
-    model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
-    reload.current_platform = SimpleNamespace(is_cpu=lambda: False)
-    with reload.reloading(engine.llm):
-        packs = any(weight.is_meta for weight in model.parameters())
-    Path(sys.argv[3]).write_text(json.dumps(found | {"packs again": packs}))
+    found: dict[str, Any] = {}
+    for name, sent in (("base", folder), ("sent", other), ("sent again", other)):
+        if on_gpu or sent == other:  # one that sleeps is empty at first
+            learner = learner_of(sent)
+            engine.sync_weights()
+        if on_gpu:
+            engine.llm.wake_up(tags=["kv_cache"])
+        found[name] = replies(engine.llm)
+        if on_gpu:
+            engine.llm.sleep(level=2)
+    if not on_gpu:
+        model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
+        reload.current_platform = SimpleNamespace(is_cpu=lambda: False)
+        with reload.reloading(engine.llm):
+            found["packs again"] = any(weight.is_meta for weight in model.parameters())
+    Path(sys.argv[3]).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
