@@ -39,6 +39,7 @@ from miner.reporting.records import EvaluationRecord, Replay
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.style import save_figure
 from miner.reporting.tables import evaluation_tables, print_scores
+from miner.rewards.luck import without_luck
 from miner.rollout.model_folder import check_model_folder
 
 IN_PROCESS_CONCURRENCY = 64
@@ -196,6 +197,7 @@ def _record(
 ) -> EvaluationRecord:
     split = channel_class(run.channel).split
     record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
+    record = record.model_copy(update={"without_luck": without_luck(result)})
     played = run.environment
     if FACTS[run.channel].duels:
         drawn = {size for game in played.games for size in GAMES[game].duel_sizes}
@@ -259,6 +261,8 @@ def _print(
         highlight=False,
         soft_wrap=True,
     )
+    if record.without_luck:
+        print_line(console, f"without the luck of the draws {record.without_luck}")
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
     for game, score in record.by_game.items():
         print_line(console, f"{game.rpartition(':')[2]}: {score}")

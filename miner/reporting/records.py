@@ -126,6 +126,7 @@ class EvaluationRecord(Record):
         temperature: 0 greedy, 1 sampled, None where the policy has none.
         score: None when every episode was excluded.
         difference: to the base model on the same episodes, as a paired mean and interval.
+        without_luck: score without that of the draws, where it can be told apart.
         failures: episodes by kind of failure.
         faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
@@ -145,6 +146,7 @@ class EvaluationRecord(Record):
     temperature: float | None = None
     score: Estimate | None
     difference: Estimate | None = None
+    without_luck: Estimate | None = None
     by_deck_size: dict[int, Estimate] = {}
     by_seat: dict[int, Estimate] = {}
     replies: int = 0

@@ -25,6 +25,7 @@ class ScoreRow:
     score: str
     by_deck_size: dict[int, str]
     difference: str = ""
+    without_luck: str = ""
     episodes: str = ""
     invalid: str = ""
     timed_out: str = ""
@@ -102,6 +103,7 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
     columns: list[Column] = [
         ("score [95% interval]", [row.score for row in rows]),
         ("against base", [row.difference for row in rows]),
+        ("without luck", [row.without_luck for row in rows]),
         ("n", [row.episodes for row in rows]),
         *((f"{size} cards", [row.by_deck_size.get(size, "") for row in rows]) for size in sizes),
         ("invalid", [row.invalid for row in rows]),
@@ -109,7 +111,7 @@ def score_table(evaluations: Sequence[EvaluationRecord], width: int) -> Table:
         ("excluded", [row.excluded for row in rows]),
     ]
     quiet = {"", "0"}
-    remarkable = ("against base", "timed out", "excluded")
+    remarkable = ("against base", "without luck", "timed out", "excluded")
     columns = [
         column
         for column in columns
@@ -179,6 +181,7 @@ def _measured(record: EvaluationRecord) -> ScoreRow:
         name=name,
         score=str(score) if score else "none counted",
         difference=gain.signed + fewer if gain else "",
+        without_luck=str(record.without_luck or ""),
         episodes=str(score.n) if score else "0",
         by_deck_size={size: f"{part.mean:.3f}" for size, part in record.by_deck_size.items()},
         invalid=f"{invalid / record.replies:.1%}" if invalid else "0",

@@ -105,32 +105,36 @@ class Chances:
             self.habits.add(sum(each < prize for each in rest), shares)
             [card], other = rng.choices(mine, shares), rng.choice(theirs)
             lead += prize * ((card > other) - (card < other))
-            mine, theirs = _without(mine, card), _without(theirs, other)
+            mine, theirs = without(mine, card), without(theirs, other)
         return _outcome(lead + prizes[0] * ((mine > theirs) - (mine < theirs)))
 
     def after_each(
         self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards
     ) -> dict[int, float]:
         """Chance to win after each own card, over the opponent's cards at random."""
-        if len(mine) <= EXACT_CARDS + 1:
-            return {
-                card: sum(
+        means = self.after_both(mine, theirs, lead, prize, rest).mean(1)
+        return dict(zip(mine, means.tolist(), strict=True))
+
+    def after_both(self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards) -> Array:
+        """Chance to win after each pair of cards, shape (mine, theirs)."""
+        if len(mine) > EXACT_CARDS + 1:
+            return self._by_normal(mine, theirs, lead, prize, rest)
+        return np.array(
+            [
+                [
                     self._ending(
-                        _without(mine, card),
-                        _without(theirs, other),
+                        without(mine, card),
+                        without(theirs, other),
                         lead + prize * ((card > other) - (card < other)),
                         rest,
                     )
                     for other in theirs
-                )
-                / len(theirs)
+                ]
                 for card in mine
-            }
-        return dict(zip(mine, self._by_normal(mine, theirs, lead, prize, rest), strict=True))
+            ]
+        )
 
-    def _by_normal(
-        self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards
-    ) -> list[float]:
+    def _by_normal(self, mine: Cards, theirs: Cards, lead: int, prize: int, rest: Cards) -> Array:
         """A normal approximation of the points still to come, for all pairs of cards at once.
 
         Each remaining prize goes to a side by the habits over the remaining hand, against a card of
@@ -148,8 +152,8 @@ class Chances:
         ahead, behind = table @ beats, table @ loses  # [own card played, prize, their card played]
         mean = lead + prize * (above - below) + prizes @ (ahead - behind)
         variance = prizes**2 @ (ahead + behind - (ahead - behind) ** 2)
-        chances = 0.5 * (1 + erf(mean / np.sqrt(np.maximum(2 * variance, 1e-9))))
-        return [float(chance) for chance in chances.mean(1)]
+        chances: Array = 0.5 * (1 + erf(mean / np.sqrt(np.maximum(2 * variance, 1e-9))))
+        return chances
 
     def _ending(self, mine: Cards, theirs: Cards, lead: int, rest: Cards) -> float:
         """Chance to win before the next prize is drawn, played out at the target's temperature."""
@@ -161,7 +165,7 @@ class Chances:
         if key not in self._endings:
             total = 0.0
             for prize in rest:
-                after = self.after_each(mine, theirs, lead, prize, _without(rest, prize))
+                after = self.after_each(mine, theirs, lead, prize, without(rest, prize))
                 values = list(after.values())
                 total += sum(
                     share * value
@@ -254,7 +258,7 @@ def _position(shown: str) -> GoofspielState | None:
         return None
 
 
-def _without(cards: Cards, card: int) -> Cards:
+def without(cards: Cards, card: int) -> Cards:
     at = cards.index(card)
     return cards[:at] + cards[at + 1 :]
 
