@@ -264,8 +264,10 @@ def _print(
     if record.without_luck:
         print_line(console, f"without the luck of the draws {record.without_luck}")
     console.print(Columns(evaluation_tables(record), padding=(0, 4)))
-    for game, score in record.by_game.items():
-        print_line(console, f"{game.rpartition(':')[2]}: {score}")
+    for game, score in (record.games if record.by_game or record.by_opponent else {}).items():
+        met = record.by_opponent.get(game, {}).items()
+        against = ", ".join(f"{part.mean:.2f} against {opponent}" for opponent, part in met)
+        print_line(console, f"{game.rpartition(':')[2]}: {score}" + f" ({against})" * bool(met))
     for fault, count in result.faults.items():
         print_line(console, f"{count} games forfeited: {fault}")
     unread, illegal = result.parse_failures, result.illegal_replies

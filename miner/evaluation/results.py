@@ -171,6 +171,15 @@ class EvaluationResult(BaseModel):
         return games if len(games) > 1 else {}
 
     @property
+    def by_opponent(self) -> dict[str, dict[str, Estimate]]:
+        """Score of each game against each opponent, where several were met."""
+        found: dict[str, dict[str, Estimate]] = {}
+        pairs = self._by(lambda episode: (episode.environment, episode.opponent))
+        for (game, opponent), score in pairs.items():
+            found.setdefault(game, {})[opponent] = score
+        return found if len(self.opponents) > 1 else {}
+
+    @property
     def opponents(self) -> tuple[str, ...]:
         """All that were met, by name."""
         return tuple(sorted({episode.opponent for episode in self.episodes}))

@@ -30,7 +30,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-Group = TypeVar("Group", int, str)
+Group = TypeVar("Group", int, str, tuple[str, str])
 
 _Z = NormalDist().inv_cdf(0.975)
 

@@ -1,6 +1,7 @@
 """Pictures of learning and of evaluations, with intervals wherever a mean is shown."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -88,7 +89,8 @@ def learning_curve(
 def evaluation_figure(
     evaluations: Sequence[EvaluationRecord], *, size: tuple[float, float] = WIDE
 ) -> Figure:
-    """Every evaluation's score overall, by deck size and by seat, side by side with intervals.
+    """Every evaluation's score overall, by deck size and by seat, of several games by game, side by
+    side with intervals.
 
     Grey ticks show what match is expected to score. Evaluations without a score are left out.
     """
@@ -96,15 +98,18 @@ def evaluation_figure(
     with styled():
         figure = new_figure(*size)
         sizes = deck_sizes(shown)
-        seats = sorted({seat for record in shown for seat in record.by_seat})
+        games = sorted({game for record in shown for game in record.by_game})
+        seats = sorted({seat for record in shown if not games for seat in record.by_seat})
         columns = ["all", *map(str, sizes), *(f"player {seat}" for seat in seats)]
+        columns += [game.rpartition(":")[2].replace("_", " ") for game in games]
         gaps = [0.0] + [1.5 + i for i in range(len(sizes))]
-        gaps += [gaps[-1] + 1.5 + i for i in range(len(seats))]
+        gaps += [gaps[-1] + 1.5 + i for i in range(len(seats or games))]
         axes = figure.add_subplot()
         width = 0.62 / max(1, len(shown))
         for index, record in enumerate(shown):
             parts = [record.score, *(record.by_deck_size.get(size) for size in sizes)]
             parts += [record.by_seat.get(seat) for seat in seats]
+            parts += [record.by_game.get(game) for game in games]
             offset = (index - (len(shown) - 1) / 2) * width
             present = [(x + offset, part) for x, part in zip(gaps, parts, strict=True) if part]
             point_ranges(
@@ -124,11 +129,12 @@ def evaluation_figure(
             axes.set_xlim(-1, 1)  # a lone column in the middle, not torn apart
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
-        by = " by deck size and seat" if sizes else " by seat" if seats else ""
-        axes.set_title(f"Score{by}\n")
+        groups = {"deck size": len(sizes), "seat": len(seats), "game": len(games)}
+        by = " and ".join(name for name, count in groups.items() if count)
+        axes.set_title(f"Score{by and f' by {by}'}\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
-        _column_headings(axes, gaps, len(sizes), len(seats))
+        _column_headings(axes, gaps[1:], groups)
         if shown:
             _legend_below(figure, axes)
         return figure
@@ -297,10 +303,11 @@ def _reference_ticks(
     )
 
 
-def _column_headings(axes: Axes, x: Sequence[float], sizes: int, seats: int) -> None:
-    groups = {"deck size": x[1 : 1 + sizes], "seat": x[1 + sizes : 1 + sizes + seats]}
-    for text, members in groups.items():
-        if members:
+def _column_headings(axes: Axes, x: Sequence[float], groups: Mapping[str, int]) -> None:
+    """Below each group of columns, of so many each."""
+    columns = iter(x)
+    for text, count in groups.items():
+        if members := list(islice(columns, count)):
             axes.annotate(
                 text,
                 (sum(members) / len(members), 0),

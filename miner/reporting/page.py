@@ -76,7 +76,10 @@ def write_report(folder: Path) -> Path:
         curves=[Markup(svg_of(figure)) for figure in curves],
         rows=score_rows(table) if table else [],
         sizes=deck_sizes(table),
-        by_game=[record for record in table if record.by_game],
+        by_game=[record for record in table if record.by_game or record.by_opponent],
+        opponents=sorted(
+            {o for record in table for met in record.by_opponent.values() for o in met}
+        ),
         groups=[Markup(svg_of(figure)) for figure in groups],
         replays=[write_replay(folder, name, replay) for name, replay in best_first(run.replays)],
         probe=run.probe,

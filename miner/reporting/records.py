@@ -130,6 +130,7 @@ class EvaluationRecord(Record):
         failures: episodes by kind of failure.
         faults: episodes lost by a reply, by the fault that the environment named.
         by_game: scores of each game, where several were played.
+        by_opponent: of each game against each opponent, where several were met.
         opponents: all that were met.
         sizes: cards and boards of duels that were asked for, of those that their games have.
         published: true if these weights became the published model.
@@ -155,10 +156,16 @@ class EvaluationRecord(Record):
     failures: dict[str, int] = {}
     faults: dict[str, int] = {}
     by_game: dict[str, Estimate] = {}
+    by_opponent: dict[str, dict[str, Estimate]] = {}
     opponents: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     published: bool = False
     withheld: str = ""
+
+    @property
+    def games(self) -> dict[str, Estimate]:
+        """Scores by game, also of a single one; empty without a score."""
+        return self.by_game or ({self.environment: self.score} if self.score else {})
 
     @classmethod
     def of(

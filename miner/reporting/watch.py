@@ -335,8 +335,7 @@ def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str,
         return []
     held_out: dict[str, Estimate] = {}
     for record in held_out_curve(run):
-        if record.score:
-            held_out = record.by_game or {record.environment: record.score}
+        held_out = record.games or held_out
     rows = []
     for game, by_opponent in sorted(scores.items()):
         trained = ", ".join(

@@ -1,6 +1,7 @@
 """Evaluating over duels: scores by game and seat, forfeits by cause, replays played again."""
 
 import json
+import re
 from pathlib import Path
 
 import pyspiel
@@ -38,6 +39,33 @@ def test_a_baseline_plays_the_tournaments_games(played: Path) -> None:
     page = write_report(played).read_text()
     assert "leduc poker" in page
     assert "Grey rows" not in page
+
+
+def test_scores_of_each_opponent_are_shown_where_several_were_met(tmp_path: Path) -> None:
+    def result(**met: float) -> EvaluationResult:
+        episodes = tuple(
+            EpisodeRecord.of(duel_task("othello", seed, 0, opponent), score=score)
+            for opponent, score in met.items()
+            for seed in range(2)
+        )
+        return EvaluationResult(
+            policy="m", channel="duel", environment="duel:othello", episodes=episodes
+        )
+
+    folder = RunFolder(tmp_path)
+    several = result(random=1.0, teacher=0.25)
+    for found in (several, result(random=1.0)):
+        record = EvaluationRecord.of(found, split="grader", time=0.0)
+        assert bool(record.by_opponent) == (found is several)
+        folder.evaluations.append(record.model_copy(update={"name": str(len(found.episodes))}))
+    page = write_report(tmp_path).read_text()
+    assert re.findall("Against [a-z]+", page) == [
+        "Against base",
+        "Against random",
+        "Against teacher",
+    ]
+    [row] = re.findall("<td>4</td><td>othello</td>.*?</tr>", page, flags=re.S)
+    assert re.findall(r">\s*([\d.]+)\s*<", row) == ["4", "0.625", "1.00", "0.25", "4"]
 
 
 def test_intervals_are_of_pairs_of_games() -> None:

@@ -7,7 +7,7 @@ import pytest
 from miner.reporting.figures import evaluation_figure, learning_curve
 from miner.reporting.records import TARGET_KL
 from miner.reporting.style import save_figure, styled, svg_of
-from tests.reporting.made import evaluation, step
+from tests.reporting.made import evaluation, interval, step
 
 
 def test_a_curve_names_its_lines_and_references() -> None:
@@ -58,6 +58,14 @@ def test_an_evaluation_figure_names_policies_sizes_and_seats() -> None:
     ):
         assert text in svg
     assert "100 grader episodes each, 95% intervals" in svg
+
+
+def test_an_evaluation_of_several_games_shows_them_in_the_place_of_seats() -> None:
+    games = {f"duel:{game}": interval(0.3) for game in ("leduc_poker", "othello")}
+    svg = svg_of(evaluation_figure([evaluation("base", 0.4, by_deck_size={}, by_game=games)]))
+    for text in ("Score by game", "leduc poker", "othello"):
+        assert text in svg
+    assert "player" not in svg
 
 
 @pytest.mark.parametrize("policies", [1, 2, 6])
