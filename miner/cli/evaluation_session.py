@@ -176,6 +176,7 @@ def _write(
 ) -> EvaluationRecord:
     """Everything on disk; returns the summary, compared with `base`."""
     record = _record(run, result, base)
+    record = record.model_copy(update={"without_luck": without_luck(result)})
     folder.evaluations.append(record)
     listed = folder.read()
     slug = _stem(result.policy, listed.evaluations)
@@ -197,7 +198,6 @@ def _record(
 ) -> EvaluationRecord:
     split = channel_class(run.channel).split
     record = EvaluationRecord.of(result, split=split, time=time.time(), base=base)
-    record = record.model_copy(update={"without_luck": without_luck(result)})
     played = run.environment
     if FACTS[run.channel].duels:
         drawn = {size for game in played.games for size in GAMES[game].duel_sizes}

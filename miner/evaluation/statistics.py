@@ -69,7 +69,7 @@ def mean_score(
     if outside := [score for score in scores if not 0.0 <= score <= 1.0]:
         raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
     if likelihoods:
-        return _t_interval(scores, 0.0)
+        return t_interval(scores, 0.0)
     mean, z = fsum(scores) / len(scores), _Z
     n = len(scores) / _design_effect(scores, deals or range(len(scores)), mean)
     shrink = 1 + z * z / n
@@ -110,7 +110,7 @@ def paired_difference(
         deals.setdefault(deal(key), []).append(first[key] - second[key])
     differences = [*map(fmean, deals.values())]
     if likelihoods:
-        return _t_interval(differences, -1.0)
+        return t_interval(differences, -1.0)
     weight = len(differences) + 2
     centre = fsum(differences) / weight
     square = (fsum(d * d for d in differences) + 1) / weight
@@ -135,7 +135,7 @@ def _design_effect(scores: Sequence[float], deals: Sequence[Hashable], mean: flo
     return max(1.0, together / alone)
 
 
-def _t_interval(values: Sequence[float], least: float) -> Estimate:
+def t_interval(values: Sequence[float], least: float) -> Estimate:
     """Mean of numbers from `least` to 1 with its t interval; a single one shows no spread."""
     from scipy.special import stdtrit  # only runs on recorded conversations need it
 

@@ -109,7 +109,7 @@ def evaluation_figure(
         for index, record in enumerate(shown):
             parts = [record.score, *(record.by_deck_size.get(size) for size in sizes)]
             parts += [record.by_seat.get(seat) for seat in seats]
-            parts += [record.by_game.get(game) for game in games]
+            parts += [record.games.get(game) for game in games]
             offset = (index - (len(shown) - 1) / 2) * width
             present = [(x + offset, part) for x, part in zip(gaps, parts, strict=True) if part]
             point_ranges(
@@ -134,7 +134,7 @@ def evaluation_figure(
         axes.set_title(f"Score{by and f' by {by}'}\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
-        _column_headings(axes, gaps[1:], groups)
+        _column_headings(axes, gaps[1:], {name: groups[name] for name in ("deck size", "seat")})
         if shown:
             _legend_below(figure, axes)
         return figure

@@ -7,12 +7,12 @@ and for an opponent whose strategy is known (Burch et al. 2018, arXiv 1612.06915
 chances need not be right for that; the nearer they are, the less is left.
 """
 
-from math import sqrt
-from statistics import fmean, stdev
+from math import inf
+from statistics import fmean
 
 from miner.environments.games import GameSession
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
-from miner.evaluation.statistics import Estimate
+from miner.evaluation.statistics import Estimate, t_interval
 from miner.games.goofspiel import GoofspielState, parse_state
 from miner.rewards.goofspiel_critic import Chances, solved, without
 
@@ -21,9 +21,10 @@ TAU = 0.003
 
 
 def without_luck(result: EvaluationResult) -> Estimate | None:
-    """Mean score without luck and its 95% interval, which may reach beyond 1.
+    """Mean score without luck and its 95% interval, which may reach below 0.
 
-    None where a score is not of Goofspiel against random moves, or a move is not known.
+    None where a score is not of Goofspiel against random moves, or a move is not known, and where
+    all games ended alike.
     """
     played = [episode for episode in result.episodes if episode.score is not None]
     known = all(
@@ -31,17 +32,21 @@ def without_luck(result: EvaluationResult) -> Estimate | None:
         and all(reply.action is not None for reply in each.replies if reply.valid)
         for each in played
     )
-    if not known or len(played) < 2:
+    if not known or result.channel == "step" or len({each.score for each in played}) < 2:
         return None
     chances = solved(TAU)
-    scores = [float(each.score or 0) - luck(each, chances) for each in played]
-    half = 1.96 * stdev(scores) / sqrt(len(scores))
-    mean = fmean(scores)
-    return Estimate(mean, mean - half, mean + half, len(scores))
+    try:
+        scores = [float(each.score or 0) - luck(each, chances) for each in played]
+    except ValueError:  # a server that played otherwise than was recorded
+        return None
+    return t_interval(scores, -inf)
 
 
 def luck(episode: EpisodeRecord, chances: Chances) -> float:
-    """What the draws of an episode added to the chance to win."""
+    """What the draws of an episode added to the chance to win.
+
+    Raises: ValueError if it was not played so.
+    """
     session = GameSession(episode.task_id, episode.seed)
     state = parse_state(session.turn().state_text)
     total = _of_prize(chances, state, session.agent_seat)
@@ -54,7 +59,9 @@ def luck(episode: EpisodeRecord, chances: Chances) -> float:
         session.play(reply.action)
         total -= fmean(by_theirs.values())
         if session.done:
-            return total + float(episode.score or 0)
+            if session.score() != episode.score:
+                raise ValueError(f"recorded as {episode.score}, played as {session.score()}")
+            return total + session.score()
         state = parse_state(session.turn().state_text)
         [bid] = {*theirs} - {*state.hands[1 - session.agent_seat]}
         total += by_theirs[bid] + _of_prize(chances, state, session.agent_seat)

@@ -39,8 +39,9 @@ SMALL = {
 }
 SERVED = {"hidden_size": 64, "head_dim": 32, "global_head_dim": 32}
 SERVED |= {"block_dim": 64, "conv_dim": 64}
-"""Other sizes, where vLLM serves: its CPU kernels take no smaller heads, and its LFM2 asks for what
-its checkpoints have beside the sizes."""
+SERVED |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+"""Other sizes, where vLLM serves: its kernels take no others, and its LFM2 asks for what its
+checkpoints have beside the sizes."""
 LINEAR = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
@@ -117,7 +118,7 @@ POOL = (
         "qwen3_5",
         "qwen3_coder",
         trl_template("qwen3_5_nothink"),
-        LINEAR | {"linear_value_head_dim": 16},  # vLLM's kernels want them as wide as keys
+        LINEAR,
         {"depth": 1, "num_heads": 1, "out_hidden_size": 32, "num_position_embeddings": 16} | IMAGE,
     ),
     PoolBase(("granite-4.1-3b",), "granite", "qwen25", CHATML.replace("CALLS", "<tool_call>")),
@@ -240,26 +241,17 @@ def make_folder(
             for name, buffer in model.named_buffers():
                 buffer += torch.rand_like(buffer) if name in model.state_dict() else 0
     model.save_pretrained(folder)
-    _as_its_maker(folder / "model.safetensors")
+    _split_convolutions(folder / "model.safetensors")
     return tokenizer
 
 
-def _as_its_maker(file: Path) -> None:
-    """Give an Olmo-Hybrid the names and sizes that its maker's files have: transformers saves norms
-    by other names, and equal parts of the convolution that it makes of three."""
+def _split_convolutions(file: Path) -> None:
+    """Give an Olmo-Hybrid's convolutions the sizes that its maker's files have: transformers saves
+    equal parts of the one that it makes of them."""
     tensors = load_file(file)
     for name in [name for name in tensors if name.endswith(".q_conv1d.weight")]:
         names = [name.replace(".q_", f".{part}_") for part in "qkv"]
         sizes = [len(tensors[name.replace("conv1d", "proj")]) for name in names]
         whole = torch.cat([tensors[name] for name in names])
         tensors |= {n: t.clone() for n, t in zip(names, whole.split(sizes), strict=True)}
-    for stored, read in _NORMS.items():
-        tensors = {name.replace(stored, read): tensor for name, tensor in tensors.items()}
     save_file(tensors, file, {"format": "pt"})
-
-
-_NORMS = {
-    "attention_layer_norm": "input_layernorm",
-    "feedforward_layer_norm": "post_attention_layernorm",
-}
-"""By transformers' name in a file: the one that vLLM reads."""

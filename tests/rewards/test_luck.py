@@ -47,7 +47,7 @@ def test_the_mean_stays_and_varies_less(bid: str, expected: float | None) -> Non
     raw = [float(game.score or 0) for game in games]
     found = without_luck(result(*games))
     assert found is not None
-    error, raw_error = (found.high - found.mean) / 1.96, stdev(raw) / 20
+    error, raw_error = (found.mean - found.low) / 1.96, stdev(raw) / 20
     assert error < (0.45 if bid == "prize" else 0.8) * raw_error
     assert abs(found.mean - fmean(raw)) < 3 * raw_error
     if expected is not None:
@@ -73,12 +73,20 @@ def test_a_game_that_invalid_replies_end_has_the_luck_until_then() -> None:
 
 
 def test_it_is_told_apart_only_where_every_draw_is_known() -> None:
-    game = played(1, "prize")
-    assert without_luck(result(game, played(2, "prize"))) is not None
-    assert without_luck(result(game)) is None
+    game, *lost_and_won = (played(seed, "lowest") for seed in range(12))
+    assert {each.score for each in lost_and_won} >= {0.0, 1.0}
+    assert game.score in (0.0, 1.0)
+    assert without_luck(result(*lost_and_won)) is not None
+    won = [each for each in lost_and_won if each.score == 1.0]
+    assert without_luck(result(*won)) is None  # it would show chance where there is none
+    twice = (game.replies[0], game.replies[0])
     for other in (
-        game.model_copy(update={"opponent": "mcts"}),
-        game.model_copy(update={"environment": "leduc_poker"}),
-        game.model_copy(update={"replies": (Reply(text="4", action=None),)}),
+        {"opponent": "mcts"},
+        {"environment": "leduc_poker"},
+        {"replies": (Reply(text="4", action=None),)},
+        {"replies": twice},  # a server that reads replies otherwise
+        {"score": 0.5},  # or drew otherwise
     ):
-        assert without_luck(result(game, other)) is None
+        assert without_luck(result(*lost_and_won, game.model_copy(update=other))) is None
+    over_step = result(*lost_and_won).model_copy(update={"channel": "step"})
+    assert without_luck(over_step) is None  # where cards are drawn from another stream
