@@ -232,7 +232,8 @@ class PlannedSettings:
         """
         try:
             planned = _planned_tree(paths, plan, topology, cpus)
-            planned["evaluation"] = {"episodes": cost.episodes}
+            seconds = round(cost.evaluation, 1)
+            planned["evaluation"] = {"episodes": cost.episodes, "seconds": seconds}
             given, longest = self.settings.evaluation.max_reply_tokens, cost.reply_tokens
             shorter = self.settings.rollout.max_reply_tokens < longest
             if _graded_as_goofspiel(self.settings) and given is None and shorter:

@@ -218,6 +218,7 @@ class EvaluationSettings(Section):
         None, ge=1, description="Longest reply in them, in tokens; empty: as in rollout."
     )
     base_seed: int = Field(7, description="Of the held-out list, apart from the grader's.")
+    seconds: float = Field(0.0, ge=0, description="Planned for one, no game of it forfeited.")
 
 
 class DeadlineSettings(Section):
@@ -231,9 +232,7 @@ class DeadlineSettings(Section):
 
 class CheckpointSettings(Section):
     every_steps: int = Field(20, ge=1, description="Steps between resumable checkpoints.")
-    seconds_apart: float = Field(
-        0.0, ge=0, description="A checkpoint that comes sooner after the last one is left out."
-    )
+    seconds_apart: float = Field(0.0, ge=0, description="One sooner after the last is left out.")
 
 
 class Settings(Section):

@@ -5,7 +5,8 @@ Invariants:
 * time is measured on a monotonic clock: a jump of the wall clock during the run changes nothing;
 * training stops so early that the last evaluation, saving and verifying fit before the kill, judged
   by the longest durations measured lately (of evaluations by the latest, since replies change as a
-  model learns) and a quarter more;
+  model learns, and by the plan for the share of its games that were forfeited, which cost nothing)
+  and a quarter more;
 * the share of the time before the kill never decreases, although the estimates behind it move.
 """
 
@@ -104,6 +105,12 @@ class Schedule(TrainerCallback):
         """Seconds until training has to stop; infinite where only steps end it."""
         return min(max(0.0, self._seconds - self.elapsed), self._before_reserve())
 
+    def patience(self) -> float:
+        """Seconds for which lost servers may be waited for: as training has time left, and after it
+        what the last evaluation has, its publication apart."""
+        whole = self._ends_at - self._clock() - self._margin - self.expected("publication")
+        return self.training_left() or max(0.0, whole)
+
     def fraction(self, step: int) -> float:
         """Share of the run that is used up after `step` optimizer steps, in [0, 1]."""
         whole = self.elapsed + self._before_reserve()
@@ -156,6 +163,10 @@ class Schedule(TrainerCallback):
     def observe(self, phase: Phase, seconds: float) -> None:
         """Record how long a phase (a step with its rollouts) took, also in an earlier process."""
         self._measured.setdefault(phase, deque(maxlen=RECENT[phase])).append(seconds)
+
+    def lengthen(self, phase: Phase, seconds: float) -> None:
+        """Plan with so many more for the next `phase` than the last one took."""
+        self._measured[phase][-1] += seconds
 
     def timed(self, phase: str, function: Callable[P, T]) -> Callable[P, T]:
         """`function`, whose seconds count as spent on `phase`."""

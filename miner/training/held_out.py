@@ -8,18 +8,19 @@ only after the model it speaks of was published).
 import json
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import BEST_FILE, write_atomically
+from miner.config.run_files import BEST_FILE, PUBLICATION_FILE, write_atomically
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.results import EvaluationResult, Failure, deal_of
 from miner.evaluation.statistics import Estimate, paired_difference
-from miner.learning.schedule import Schedule
+from miner.learning.schedule import SAFETY, Schedule
 from miner.publishing.best import BestModel, Evaluated
 from miner.publishing.gate import GateRule, look_error
 from miner.publishing.publisher import PublishedScore
@@ -30,6 +31,8 @@ CANDIDATES = ("candidates", "last_candidates")
 """Keys in `best.json`: how many the gate has been asked about, during training and at its end."""
 DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
+EXPECTED = "expected_seconds"
+"""Key of how long the next one is expected to take by itself."""
 
 _FUTILE: dict[Failure, str] = {
     "too_long": "raise rollout.max_episode_tokens or lower evaluation.max_reply_tokens",
@@ -62,6 +65,7 @@ class HeldOut(TrainerCallback):
         note: shows a line to the user.
         gate: publish only what it has nothing against; None: any better one.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
+        whole: seconds planned for an evaluation of which no game is forfeited.
         clock: monotonic seconds, injected by tests.
     """
 
@@ -78,6 +82,7 @@ class HeldOut(TrainerCallback):
         note: Callable[[str], None],
         gate: GateRule | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
+        whole: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._evaluate = evaluate
@@ -93,6 +98,7 @@ class HeldOut(TrainerCallback):
         self._note = note
         self._replays = replays
         self._gate = gate
+        self._whole = whole
         self._candidates = dict.fromkeys(CANDIDATES, 0)
         self._undecided: list[str] = []
         self._latest: EvaluationResult | None = None
@@ -220,7 +226,11 @@ class HeldOut(TrainerCallback):
 
     def _measured(self) -> EvaluationResult:
         with self._schedule.measured("evaluation"):
-            return self._evaluate()
+            result = self._evaluate()
+        lost = result.failures().get("invalid_replies", 0) / max(1, len(result.episodes))
+        if SAFETY * lost * self._whole < self._schedule.training_left():  # else no step is learned
+            self._schedule.lengthen("evaluation", lost * self._whole)
+        return result
 
     def _in_time(self) -> bool:
         apart = self._detour * (1 / self._time_share - 1)
@@ -283,6 +293,9 @@ class HeldOut(TrainerCallback):
         self._note(f"step {step}: held-out score {record.score}, {fate}{reason}")
 
     def _restore(self) -> BestModel | None:
+        with suppress(OSError, ValueError):
+            seconds = float(self._state_file.with_name(PUBLICATION_FILE).read_text())
+            self._schedule.observe("publication", seconds)
         try:
             state = json.loads(self._state_file.read_text())
         except FileNotFoundError:
@@ -290,13 +303,17 @@ class HeldOut(TrainerCallback):
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
         if detour := state.get(DETOUR, 0.0):
             self._detour = detour
-            self._schedule.observe("evaluation", detour)
+            self._schedule.observe("evaluation", state.get(EXPECTED, detour))
         return BestModel.from_state(state)
 
     def _store(self) -> None:
         assert self._best is not None
         if self._ranks.leads:
-            state = self._best.state() | self._candidates | {DETOUR: self._detour}
+            seconds = {
+                DETOUR: self._detour,
+                EXPECTED: self._schedule.expected("evaluation") / SAFETY,
+            }
+            state = self._best.state() | self._candidates | seconds
             write_atomically(self._state_file, json.dumps(state))
 
 

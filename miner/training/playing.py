@@ -207,7 +207,7 @@ class Rollouts:
         """Seconds for which servers that are away are waited for from now on."""
         if self._run.stop.received:
             return 0.0
-        left = self._run.schedule.training_left()
+        left = self._run.schedule.patience()
         if not self._begun():
             left = min(left, FIRST_OUTAGE_S - self._run.dark.seconds())
         return left if math.isfinite(left) else LONGEST_OUTAGE_S - self._run.dark.seconds()

@@ -2,9 +2,12 @@
 sound and the base model is at the output path.
 """
 
+import json
 import logging
 import os
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +17,7 @@ from miner.config.control_groups import total_memory
 from miner.config.errors import ConfigurationError, base_folder
 from miner.config.heartbeat import HeartbeatWriter
 from miner.config.held_out_games import few_gated
-from miner.config.run_files import BEST_FILE
+from miner.config.run_files import BEST_FILE, PUBLICATION_FILE, write_atomically
 from miner.config.settings import Settings
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
@@ -55,7 +58,11 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     best = settings.run_dir / BEST_FILE
     if publisher.current() is None or not best.exists():
         best.unlink(missing_ok=True)
+        began = time.monotonic()
         publish_base(publisher, base, beat)
+        with suppress(OSError):  # a full disk: a guess stands in for it
+            seconds = json.dumps(time.monotonic() - began)
+            write_atomically(settings.run_dir / PUBLICATION_FILE, seconds)
     else:
         load_chat(base)
     if settings.output.take_over:

@@ -266,6 +266,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         ranks=run.ranks,
         every_steps=settings.evaluation.every_steps,
         time_share=settings.evaluation.time_share,
+        whole=settings.evaluation.seconds,
         note=note,
         gate=channel.gate(),
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),

@@ -48,7 +48,7 @@ MAY_DIFFER: dict[str, Any] = {
     "model": {"path", "gradient_checkpointing"},  # the base is known by its fingerprint
     "environment": {"servers", "channel"},
     "demonstrations": {"processes"},
-    "evaluation": {"time_share"},
+    "evaluation": {"time_share", "seconds"},
     "optimizer": {"micro_batch_tokens", "most_halvings", "max_steps"},
     "rollout": {
         *("max_episode_tokens", "episode_seconds", "live_episodes", "engine", "server"),

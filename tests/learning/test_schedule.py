@@ -105,6 +105,15 @@ def test_the_reserve_is_guessed_first_and_then_measured(clock):
     assert schedule.training_left() == 0
 
 
+def test_lost_servers_are_waited_for_in_the_last_evaluation_too(clock):
+    schedule = an_hour(clock, guesses={"evaluation": 300.0, "publication": 100.0})
+    assert schedule.patience() == schedule.training_left() == 3600 - 60 - 400
+    clock.now += 3600 - 60 - 400
+    assert schedule.patience() == 300
+    clock.now += 301
+    assert schedule.patience() == 0
+
+
 def test_a_slow_first_step_is_forgotten(clock):
     schedule = an_hour(clock)
     schedule.observe("step", 500)

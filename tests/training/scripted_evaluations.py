@@ -47,7 +47,9 @@ def result(scores):
 class World:
     """A held-out callback whose evaluations are scripted."""
 
-    def __init__(self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=math.inf):
+    def __init__(
+        self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=math.inf, whole=0.0
+    ):
         self.now = 0.0
         self.took = took
         self.evaluations = [result(scores) for scores in evaluations]
@@ -66,6 +68,7 @@ class World:
             clock=lambda: self.now,
             note=self.notes.append,
             gate=gate,
+            whole=whole,
         )
 
     def evaluate(self):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import PUBLICATION_FILE
 from miner.config.settings import Settings
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.run_folder import RunFolder
@@ -57,6 +58,7 @@ def test_a_model_of_another_run_gives_way_to_the_base(settings, base):
     publish_step(settings, 20)
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
+    assert float((settings.run_dir / PUBLICATION_FILE).read_text()) > 0
 
 
 @pytest.mark.parametrize(
