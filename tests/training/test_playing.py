@@ -96,7 +96,7 @@ def test_servers_that_vanish_before_the_base_is_evaluated_are_left_to_the_orches
     dark = SimpleNamespace(seconds=lambda: FIRST_OUTAGE_S)
     run = SimpleNamespace(
         stop=StopRequest(),
-        schedule=SimpleNamespace(training_left=lambda: 5000.0),
+        schedule=SimpleNamespace(patience=lambda: 5000.0),
         facts=FACTS[channel],
         dark=dark,
     )
