@@ -129,9 +129,9 @@ def train_for_a_quarter_of_an_hour(*arguments):
 
 
 def test_a_run_ends_before_the_kill(tmp_path, base):
-    """Of fifteen minutes four are kept free for the end, one more for a slower step.
+    """Of fifteen minutes one is kept free for the end, one more for a slower step.
 
-    The base's evaluation took no time, so that none is kept for the last one.
+    The base's evaluation and publication took no time, so that none is kept for the last ones.
     """
     process = Forked(
         tmp_path,
@@ -143,8 +143,8 @@ def test_a_run_ends_before_the_kill(tmp_path, base):
     )
     assert process.returncode == 0, process.stderr
     last = RunFolder(tmp_path / "run").read()
-    assert [record.step for record in last.steps] == list(range(1, 11))
-    assert last.evaluations[-1].step == 10  # the last weights had their chance
+    assert [record.step for record in last.steps] == list(range(1, 14))
+    assert last.evaluations[-1].step == 13  # the last weights had their chance
     verify_model(tmp_path / "out" / "task" / "repo", load=True)
 
 
