@@ -194,6 +194,11 @@ DATASETS: Final = (
 """Whitelisted for supervised training; two at most are mounted on request."""
 
 
+def game_title(environment: str) -> str:
+    """A game's name for people, without its channel's prefix."""
+    return environment.rpartition(":")[2].replace("_", " ")
+
+
 def is_game(environment: str) -> bool:
     """Return whether this names one of `GAMES`, which has an opponent; duels are named
     duel:GAME."""

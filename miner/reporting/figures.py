@@ -1,7 +1,6 @@
 """Pictures of learning and of evaluations, with intervals wherever a mean is shown."""
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
+from miner.config.contract import game_title
 from miner.evaluation.statistics import Estimate
 from miner.games import RANDOM, ReferenceScore
 from miner.reporting.records import HALVINGS, TARGET_KL, EvaluationRecord, StepRecord
@@ -101,7 +101,7 @@ def evaluation_figure(
         games = sorted({game for record in shown for game in record.by_game})
         seats = sorted({seat for record in shown if not games for seat in record.by_seat})
         columns = ["all", *map(str, sizes), *(f"player {seat}" for seat in seats)]
-        columns += [game.rpartition(":")[2].replace("_", " ") for game in games]
+        columns += [game_title(game) for game in games]
         gaps = [0.0] + [1.5 + i for i in range(len(sizes))]
         gaps += [gaps[-1] + 1.5 + i for i in range(len(seats or games))]
         axes = figure.add_subplot()
@@ -129,12 +129,12 @@ def evaluation_figure(
             axes.set_xlim(-1, 1)  # a lone column in the middle, not torn apart
         axes.tick_params(axis="x", length=0)
         _score_axis(axes)
-        groups = {"deck size": len(sizes), "seat": len(seats), "game": len(games)}
-        by = " and ".join(name for name, count in groups.items() if count)
+        groups = {"deck size": sizes, "seat": seats, "game": games}
+        by = " and ".join(name for name, members in groups.items() if members)
         axes.set_title(f"Score{by and f' by {by}'}\n")
         if shown:
             axes.text(0, 1.03, _subtitle(shown), transform=axes.transAxes, color=MUTED)
-        _column_headings(axes, gaps[1:], {name: groups[name] for name in ("deck size", "seat")})
+        _column_headings(axes, gaps, len(sizes), len(seats))
         if shown:
             _legend_below(figure, axes)
         return figure
@@ -303,11 +303,10 @@ def _reference_ticks(
     )
 
 
-def _column_headings(axes: Axes, x: Sequence[float], groups: Mapping[str, int]) -> None:
-    """Below each group of columns, of so many each."""
-    columns = iter(x)
-    for text, count in groups.items():
-        if members := list(islice(columns, count)):
+def _column_headings(axes: Axes, x: Sequence[float], sizes: int, seats: int) -> None:
+    groups = {"deck size": x[1 : 1 + sizes], "seat": x[1 + sizes : 1 + sizes + seats]}
+    for text, members in groups.items():
+        if members:
             axes.annotate(
                 text,
                 (sum(members) / len(members), 0),

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from miner.config.contract import game_title
 from miner.reporting.records import Replay
 from miner.reporting.templates import render
 
@@ -47,7 +48,7 @@ def description(replay: Replay) -> str:
     if replay.seat is None:
         task = "" if replay.task_id == replay.seed else f"task {replay.task_id}, "
         return f"{who} in {replay.environment} ({task}seed {replay.seed})"
-    game = replay.environment.rpartition(":")[2].replace("_", " ")
+    game = game_title(replay.environment)
     return (
         f"{who} in {game} as player {replay.seat}"
         f" against the {replay.opponent} opponent{cards}"

@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from statistics import fmean
 
+from miner.config.contract import game_title
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import EPISODES_FILE
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
@@ -342,7 +343,7 @@ def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str,
             f"{fmean(some):.2f} against {opponent} ({len(some)})"
             for opponent, some in sorted(by_opponent.items())
         )
-        name = game.rpartition(":")[2].replace("_", " ")
+        name = game_title(game)
         rows.append((name, f"{held_out.get(game, '-')}", trained))
     return rows
 

@@ -10,9 +10,11 @@ chances need not be right for that; the nearer they are, the less is left.
 from math import inf
 from statistics import fmean
 
+from miner.config.contract import GOOFSPIEL
 from miner.environments.games import GameSession
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
 from miner.evaluation.statistics import Estimate, t_interval
+from miner.games import RANDOM
 from miner.games.goofspiel import GoofspielState, parse_state
 from miner.rewards.goofspiel_critic import Chances, solved, without
 
@@ -28,7 +30,7 @@ def without_luck(result: EvaluationResult) -> Estimate | None:
     """
     played = [episode for episode in result.episodes if episode.score is not None]
     known = all(
-        (each.environment, each.opponent) == ("goofspiel", "random")
+        (each.environment, each.opponent) == (GOOFSPIEL, RANDOM)
         and all(reply.action is not None for reply in each.replies if reply.valid)
         for each in played
     )
@@ -69,16 +71,12 @@ def luck(episode: EpisodeRecord, chances: Chances) -> float:
 
 
 def _of_prize(chances: Chances, state: GoofspielState, seat: int) -> float:
-    drawn = state.prize, *state.remaining
-    best = [
-        max(
-            chances.after_each(
-                *_sides(state, seat), prize, without(tuple(sorted(drawn)), prize)
-            ).values()
-        )
+    drawn = tuple(sorted((state.prize, *state.remaining)))
+    best = {
+        prize: max(chances.after_each(*_sides(state, seat), prize, without(drawn, prize)).values())
         for prize in drawn
-    ]
-    return best[0] - fmean(best)
+    }
+    return best[state.prize] - fmean(best.values())
 
 
 def _sides(state: GoofspielState, seat: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:

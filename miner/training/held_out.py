@@ -14,6 +14,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from miner.config.contract import game_title
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import BEST_FILE, PUBLICATION_FILE, write_atomically
 from miner.distributed.ranks import Ranks
@@ -338,7 +339,7 @@ def _deals(result: EvaluationResult) -> list[Hashable]:
 
 def _undecided_in(games: Sequence[str]) -> str:
     """Reason to publish nothing; "" if the gate is undecided in none."""
-    names = ", ".join(name.rpartition(":")[2].replace("_", " ") for name in games)
+    names = ", ".join(game_title(name) for name in games)
     return f"the gate was undecided in {names}" if games else ""
 
 

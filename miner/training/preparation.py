@@ -2,7 +2,6 @@
 sound and the base model is at the output path.
 """
 
-import json
 import logging
 import os
 import time
@@ -61,8 +60,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         began = time.monotonic()
         publish_base(publisher, base, beat)
         with suppress(OSError):  # a full disk: a guess stands in for it
-            seconds = json.dumps(time.monotonic() - began)
-            write_atomically(settings.run_dir / PUBLICATION_FILE, seconds)
+            write_atomically(settings.run_dir / PUBLICATION_FILE, f"{time.monotonic() - began}")
     else:
         load_chat(base)
     if settings.output.take_over:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.base_models.pool import MIXTURES, POOL, PoolBase, make_folder
+from tests.base_models.pool import MIXTURES, POOL, PoolBase
+from tests.real_vllm.gpu_bases import made
 from tests.real_vllm.here import needs_real_vllm, python_with_vllm
 from tests.real_vllm.models import assert_replies_of
 
@@ -34,10 +35,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("base", SERVED, ids=lambda base: f"{base.kind}-{base.bases[0]}")
 def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path: Path) -> None:
-    folders, out = (tmp_path / "base", tmp_path / "sent"), tmp_path / "replies.json"
-    for seed, folder in enumerate(folders):
-        make_folder(base, folder, served=True, seed=seed)
-    done = python_with_vllm("-m", "tests.real_vllm.pool_program", *map(str, (*folders, out)))
+    folder, out = made(base, tmp_path), tmp_path / "replies.json"
+    words = map(str, (folder / "base", folder / "sent", out))
+    done = python_with_vllm("-m", "tests.real_vllm.pool_program", *words)
     refused = REFUSED.get(base.bases[0], REFUSED.get(base.kind))
     if refused:
         assert refused in done.stderr, done.stderr[-6000:]
@@ -45,5 +45,5 @@ def test_its_replies_have_the_logprobs_of_transformers(base: PoolBase, tmp_path:
     assert done.returncode == 0, done.stderr[-6000:]
     found = json.loads(out.read_text())
     assert found["packs again"] == (base in MIXTURES)
-    for folder, sent in (("base", "base"), ("sent", "sent"), ("sent", "sent again")):
-        assert_replies_of(tmp_path / folder, found[sent])
+    for name in ("base", "sent", "sent again"):
+        assert_replies_of(folder / name.split()[0], found[name])
