@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from miner.config.errors import ConfigurationError
-from miner.config.run_files import PUBLICATION_FILE
 from miner.distributed.ranks import Ranks
 from miner.environments import InfrastructureError
 from miner.evaluation.statistics import paired_difference
@@ -17,7 +16,7 @@ from miner.reporting.run_folder import RunFolder
 from miner.reporting.run_warnings import run_warnings
 from miner.reporting.summary import verdict
 from miner.training import run
-from tests.training.scripted_evaluations import World, result
+from tests.training.scripted_evaluations import World
 
 BASE, BETTER, WORSE = [0.0, 1.0] * 20, [1.0] * 40, [0.0] * 40
 
@@ -355,39 +354,6 @@ def test_last_weights_that_were_just_judged_are_asked_about_as_the_last(
     assert json.loads((tmp_path / "best.json").read_text())["evaluation_seconds"] == 25.0
     assert [step for step, *_ in world.publisher.steps] == published
     assert bool(world.held_out.warning) != bool(published)
-
-
-def forfeited(scores, share):
-    """An evaluation of which a share of the games was lost by the first replies."""
-    found = result(scores)
-    count = round(share * len(scores))
-    lost = [each.model_copy(update={"failure": "invalid_replies"}) for each in found.episodes]
-    return found.model_copy(update={"episodes": (*lost[:count], *found.episodes[count:])})
-
-
-def test_games_that_are_forfeited_tell_nothing_of_how_long_others_take(tmp_path):
-    """The plan knows what they take whole."""
-    world = World(tmp_path, BETTER, took=10.0, whole=60.0)
-    world.evaluations.insert(0, forfeited(BASE, 0.5))
-    world.held_out.start()
-    assert world.schedule.expected("evaluation") == SAFETY * (10 + 30)
-    again = World(tmp_path, took=10.0, whole=60.0)  # a restart
-    assert again.schedule.expected("evaluation") == SAFETY * (10 + 30)
-    world.held_out.consider(10)
-    assert world.schedule.expected("evaluation") == SAFETY * 10
-
-
-def test_a_plan_without_room_for_a_step_is_not_kept_to(tmp_path):
-    """It may be wrong, and what is learned and not published is no worse than nothing."""
-    world = World(tmp_path, took=10.0, whole=60.0, kill=80.0)
-    world.evaluations.append(forfeited(BASE, 1.0))
-    world.held_out.start()
-    assert world.schedule.expected("evaluation") == SAFETY * 10
-
-
-def test_the_bases_publication_is_the_first_that_is_measured(tmp_path):
-    (tmp_path / PUBLICATION_FILE).write_text("4.0")
-    assert World(tmp_path, BASE).schedule.expected("publication") == SAFETY * 4.0
 
 
 @pytest.mark.parametrize(
