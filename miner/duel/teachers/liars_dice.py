@@ -24,7 +24,7 @@ from miner.duel.teachers.base import ByValue, Seen, Values
 from miner.games.liars_dice import DICE, FACES
 
 SWEEPS = 16
-"""Sweeps of about a third of a second each; more change little (docs/duels.md)."""
+"""Sweeps of about a third of a second each."""
 
 RULE = 0.8
 """Probability that the opponent's move is the rule's."""
