@@ -278,8 +278,10 @@ def _print(
     for kind, count in result.failures().items():
         first = next(episode for episode in result.episodes if episode.failure == kind)
         fate = "excluded" if first.score is None else "scored 0"
+        way_out = " (with a lower concurrency each has more time)" if kind == "timeout" else ""
         print_line(
-            console, f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}"
+            console,
+            f"{count} episodes {fate}: {kind.replace('_', ' ')}, such as: {first.message}{way_out}",
         )
     compared = table_evaluations(RunFolder(run.out).read())
     print_scores(console, compared)

@@ -6,6 +6,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -391,3 +392,9 @@ def test_the_graders_clock_runs_where_more_than_this_process_plays(
     policy = None if llm_url else "random"
     run = EvaluationRun(llm_url=llm_url, policy=policy, environment=environment)
     assert rules_of(run).timeout_s == limit
+
+
+def test_a_time_out_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("miner.evaluation.runner.play", AsyncMock(side_effect=TimeoutError))
+    output = run("policy=match", "episodes=2", f"out={tmp_path}")
+    assert "2 episodes scored 0: timeout, such as: timed out (with a lower concurrency" in output
