@@ -49,14 +49,17 @@ _LONGEST = 100
 
 
 def rules_of(run: EvaluationRun) -> Rules:
-    """The grader's limits, relaxed for a model in this process, except on the grader's servers."""
+    """The grader's limits, relaxed for a model in this process, except on the grader's servers.
+
+    Its clock is that of the first format alone: no other environment has a grader with one.
+    """
     facts = FACTS[run.channel]
     served = bool(run.environment.servers) and facts.asks_servers and facts.first_format
     in_process = run.llm_url is None and not served
     return Rules(
         concurrency=run.concurrency
         or (IN_PROCESS_CONCURRENCY if in_process else GRADER_CONCURRENCY),
-        timeout_s=None if in_process else GRADER_TIMEOUT_S,
+        timeout_s=GRADER_TIMEOUT_S if facts.first_format and not in_process else None,
     )
 
 

@@ -10,12 +10,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from miner.cli.evaluation_session import _slug, rules_of
-from miner.config.evaluation_run import EvaluationRun
-from miner.config.settings import Channel, EnvironmentSettings
+from miner.cli.evaluation_session import _slug
 from miner.config.statuses import TrainerStatus
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
-from miner.evaluation.runner import GRADER_TIMEOUT_S
 from miner.reporting.progress import EvaluationProgress
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.tables import score_rows
@@ -372,26 +369,6 @@ def test_a_score_that_means_nothing_is_not_written(tmp_path: Path) -> None:
     assert "all 3 episodes failed" in output
     assert "leaves no room" in output
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("llm_url", "servers", "channel", "limit"),
-    [
-        (None, (), "auto", None),
-        (None, ("http://environment",), "builtin", None),  # which only tells its prompts
-        (None, ("http://environment",), "graded", GRADER_TIMEOUT_S),
-        (None, ("http://environment",), "openenv", None),
-        ("http://model", (), "builtin", GRADER_TIMEOUT_S),
-    ],
-)
-def test_the_graders_clock_runs_where_more_than_this_process_plays(
-    llm_url: str | None, servers: tuple[str, ...], channel: Channel, limit: float | None
-) -> None:
-    """A slow machine's processor has all games of a model wait at once."""
-    environment = EnvironmentSettings(servers=servers, channel=channel)
-    policy = None if llm_url else "random"
-    run = EvaluationRun(llm_url=llm_url, policy=policy, environment=environment)
-    assert rules_of(run).timeout_s == limit
 
 
 def test_a_time_out_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from miner.cli.evaluation_session import rules_of
 from miner.config.errors import ConfigurationError
+from miner.config.evaluation_run import EvaluationRun
+from miner.config.settings import Channel, EnvironmentSettings
 from miner.duel.outcome import Cause
 from miner.environments import (
     Environment,
@@ -20,7 +23,7 @@ from miner.environments.playing import TextConversation
 from miner.evaluation.grader import episode_list
 from miner.evaluation.policies import BaselinePolicy, PolicyError
 from miner.evaluation.results import EpisodeRecord
-from miner.evaluation.runner import Rules, evaluate
+from miner.evaluation.runner import GRADER_TIMEOUT_S, Rules, evaluate
 from miner.rollout.scheduler import RetryParams
 from tests.evaluation.scripted import (
     Event,
@@ -231,3 +234,24 @@ async def test_bid_the_prize_has_its_known_score_on_the_graders_own_list() -> No
     assert result.score.mean == pytest.approx(0.946)
     assert (result.parse_failures, result.illegal_replies) == (0, 0)
     assert sum(part.n for part in result.by_deck_size.values()) == 250
+
+
+@pytest.mark.parametrize(
+    ("llm_url", "servers", "channel", "limit"),
+    [
+        (None, (), "auto", None),
+        (None, ("http://environment",), "builtin", None),  # which only tells its prompts
+        (None, ("http://environment",), "graded", GRADER_TIMEOUT_S),
+        (None, ("http://environment",), "openenv", None),
+        ("http://model", (), "builtin", GRADER_TIMEOUT_S),
+        ("http://model", (), "own", None),
+    ],
+)
+def test_the_graders_clock_runs_where_more_than_this_process_plays(
+    llm_url: str | None, servers: tuple[str, ...], channel: Channel, limit: float | None
+) -> None:
+    """A slow machine's processor has all games of a model wait at once."""
+    environment = EnvironmentSettings(servers=servers, channel=channel)
+    policy = None if llm_url else "random"
+    run = EvaluationRun(llm_url=llm_url, policy=policy, environment=environment)
+    assert rules_of(run).timeout_s == limit
