@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from miner.config.channel_facts import FACTS
 from miner.config.contract import is_game
 from miner.config.errors import ConfigurationError, base_folder
 from miner.config.settings import Settings
@@ -37,6 +38,11 @@ def audit_command(
       python -m miner audit model.path=MODEL environment.channel=builtin
     """
     settings = Settings.load(config, overrides or ())
+    channel = settings.environment.channel
+    if FACTS[channel].supervised:
+        raise ConfigurationError(
+            f"environment.channel={channel} is learned, not played: there is no reward to audit"
+        )
     base_folder(settings.model.path)
     console = Console()
     found = run_audit(settings, groups, console)

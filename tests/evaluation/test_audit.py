@@ -13,7 +13,7 @@ from miner.evaluation.audit import INJECTION, NO_PLAY, Audit, FixedPolicy
 from miner.evaluation.results import EpisodeRecord, EvaluationResult, Reply
 from miner.evaluation.runner import evaluate
 from tests.builders import build_qwen3, save_base
-from tests.commands import miner
+from tests.commands import miner, refusal
 from tests.training.in_process import working_in
 
 LEGAL, ILLEGAL = Reply(text="1", action=1), Reply(text="9", action=None, valid=False)
@@ -117,3 +117,8 @@ def test_a_base_that_cannot_play_has_no_audit(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base", build_qwen3(max_position_embeddings=64))
     with pytest.raises(ConfigurationError, match="no episode of the base could be played"):
         miner("audit", f"model.path={base}", *WORDS)
+
+
+def test_recorded_conversations_have_no_reward_to_audit() -> None:
+    said = refusal("audit", "model.path=MODEL", "environment.channel=recorded")
+    assert "environment.channel=recorded is learned, not played" in said
