@@ -129,14 +129,18 @@ class Watchdog:
         """Let the trainer generate from now on; a server's GPUs stay unused.
 
         Returns: the settings with as many held-out games as there is time for then; with the same
-            ones where the base has played them, since other models' scores are compared with its.
+            ones where the base has played them, since other models' scores are compared with its,
+            and the time that they take now.
         """
         if self._inference_health is not None:
             self._control.stop(INFERENCE)
         self._inference_health = None
-        evaluation = self._plan.unserved_evaluation
-        if evaluation is None or has_begun(self._plan.train_dir):
+        evaluation, planned = self._plan.unserved_evaluation, settings.evaluation.episodes
+        if evaluation is None:
             return settings
+        if has_begun(self._plan.train_dir):
+            seconds = evaluation.seconds * planned / evaluation.episodes
+            return settings.having(evaluation={"seconds": round(seconds, 1)})
         return settings.having(evaluation=evaluation.model_dump())
 
     def _restart_inference(self) -> None:

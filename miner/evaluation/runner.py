@@ -40,6 +40,8 @@ GRADER_CONCURRENCY = 4
 GRADER_TIMEOUT_S = 180.0
 GRADER_RETRY = RetryParams(infrastructure_attempts=3, episode_seconds=None, pause_seconds=1.0)
 
+NO_TIME = "the time for all of them was over"
+
 _FAILURES: dict[type[Exception], Failure] = {
     ProtocolError: "protocol",
     PromptTooLongError: "too_long",
@@ -74,6 +76,7 @@ async def evaluate(
     on_episode: Callable[[EpisodeRecord], None] | None = None,
     outages: Outages | None = None,
     *,
+    seconds: float | None = None,
     interruptible: bool = False,
 ) -> EvaluationResult:
     """Play `policy` once on each of `tasks`, several at a time.
@@ -81,6 +84,7 @@ async def evaluate(
     Args:
         on_episode: called with each record as soon as its episode is decided.
         outages: waits for servers that go away; a try that an outage ended is not counted.
+        seconds: from now on; episodes that are not decided by then are excluded.
         interruptible: return the decided episodes, if any, when cancelled.
 
     Raises: `ConfigurationError` for an empty list, or when a task cannot be played at all.
@@ -97,9 +101,15 @@ async def evaluate(
         outages=outages,
     )
 
+    until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+
     async def run(task: EpisodeTask) -> EpisodeRecord:
-        outcome = await scheduler.episode(task)
-        record = _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
+        try:
+            async with asyncio.timeout_at(until):
+                outcome = await scheduler.episode(task)
+            record = _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
+        except TimeoutError:
+            record = EpisodeRecord.of(task, score=None, failure="too_slow", message=NO_TIME)
         if on_episode:
             on_episode(record)
         return record

@@ -105,11 +105,15 @@ class Schedule(TrainerCallback):
         """Seconds until training has to stop; infinite where only steps end it."""
         return min(max(0.0, self._seconds - self.elapsed), self._before_reserve())
 
+    def for_evaluation(self) -> float:
+        """Seconds until the last publication has to begin; infinite without a kill."""
+        reserve = self._margin + self.expected("publication")
+        return max(0.0, self._ends_at - self._clock() - reserve)
+
     def patience(self) -> float:
         """Seconds for which lost servers may be waited for: as training has time left, and after it
-        what the last evaluation has, its publication apart."""
-        whole = self._ends_at - self._clock() - self._margin - self.expected("publication")
-        return self.training_left() or max(0.0, whole)
+        what the last evaluation has."""
+        return self.training_left() or self.for_evaluation()
 
     def fraction(self, step: int) -> float:
         """Share of the run that is used up after `step` optimizer steps, in [0, 1]."""

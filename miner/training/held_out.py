@@ -34,6 +34,8 @@ DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
 EXPECTED = "expected_seconds"
 """Key of how long the next one is expected to take by itself."""
+PLANNED = "planned_seconds"
+"""Key of what the plan said of it: where it says otherwise now, another engine plays."""
 
 _FUTILE: dict[Failure, str] = {
     "too_long": "raise rollout.max_episode_tokens or lower evaluation.max_reply_tokens",
@@ -304,7 +306,10 @@ class HeldOut(TrainerCallback):
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
         if detour := state.get(DETOUR, 0.0):
             self._detour = detour
-            self._schedule.observe("evaluation", state.get(EXPECTED, detour))
+            expected, planned = state.get(EXPECTED, detour), state.get(PLANNED, self._whole)
+            self._schedule.observe(
+                "evaluation", expected if planned == self._whole else max(expected, self._whole)
+            )
         return BestModel.from_state(state)
 
     def _store(self) -> None:
@@ -313,6 +318,7 @@ class HeldOut(TrainerCallback):
             seconds = {
                 DETOUR: self._detour,
                 EXPECTED: self._schedule.expected("evaluation") / SAFETY,
+                PLANNED: self._whole,
             }
             state = self._best.state() | self._candidates | seconds
             write_atomically(self._state_file, json.dumps(state))

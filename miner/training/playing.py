@@ -148,7 +148,8 @@ class Rollouts:
         """Play `tasks` greedily with the current weights.
 
         They are those that would be published; other engines than the trainer's own model get no
-        others. Raises: `RolloutStopped` if asked to stop before the first step, on all ranks.
+        others. After the base's, games that are not over when the last publication has to begin are
+        left out. Raises: `RolloutStopped` if asked to stop before the first step, on all ranks.
         """
         limits = self._settings.rollout
         longest = self._settings.held_out_reply_tokens
@@ -163,9 +164,11 @@ class Rollouts:
         rules = Rules(concurrency=self._places, timeout_s=limits.episode_seconds)
         dealt = shares(tasks, self._ranks.count)
         own_tasks = [tasks[index] for index in dealt[self._ranks.rank]]
-        stopped = never if self._run.trainer.state.global_step else self._run.stop
+        learned = self._run.trainer.state.global_step > 0
+        stopped = never if learned else self._run.stop
 
         def play() -> EvaluationResult | None:
+            left = self._run.schedule.for_evaluation()
             self._run.heartbeat.beat("evaluation")  # all may be played at once, for minutes
             if tasks and not own_tasks:  # fewer than ranks
                 name = self._run.source.name
@@ -177,6 +180,7 @@ class Rollouts:
                 rules,
                 lambda _: self._run.heartbeat.beat("evaluation"),
                 self._outages,
+                seconds=left if learned and math.isfinite(left) else None,
             )
             return self._run.loop.run(unless(stopped, playing))
 

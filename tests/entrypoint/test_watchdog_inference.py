@@ -115,10 +115,12 @@ def test_without_vllm_the_base_plays_as_many_games_as_there_is_time_for(
 ) -> None:
     """Later models are compared with it on its games: one that was judged keeps them."""
     supervisor = fake(
-        *[exits(76)] * 2, exits(0), unserved_evaluation={"episodes": 602, "time_share": 0.1}
+        *[exits(76)] * 2,
+        exits(0),
+        unserved_evaluation={"episodes": 602, "time_share": 0.1, "seconds": 301.0},
     )
     supervisor.plan.settings_file.write_text(
-        f"{VLLM}[evaluation]\nepisodes = 1800\nmax_reply_tokens = 256\n"
+        f"{VLLM}[evaluation]\nepisodes = 1800\nmax_reply_tokens = 256\nseconds = 40.0\n"
     )
     if judged:
         (supervisor.plan.train_dir / BEST_FILE).write_text("{}")
@@ -127,6 +129,7 @@ def test_without_vllm_the_base_plays_as_many_games_as_there_is_time_for(
     assert written.rollout.engine == "transformers"
     assert written.evaluation.episodes == episodes
     assert written.evaluation.max_reply_tokens == (256 if judged else None)
+    assert written.evaluation.seconds == episodes / 2, "as many as without vLLM take"
 
 
 def test_starts_that_the_watchdog_asked_for_are_not_counted_as_crashes(fake: Build) -> None:

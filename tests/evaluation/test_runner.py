@@ -107,6 +107,18 @@ async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
     assert source.closed == 1
 
 
+async def test_what_is_not_over_in_time_is_left_out() -> None:
+    """The last evaluation before a kill: the games that were played decide."""
+    source = ScriptedSource({7: [[retry(), None]], 8: [[won()]]})
+    tasks = [task(7), task(8), task(9)]
+    result = await evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=0.05)
+    assert [record.score for record in result.episodes] == [None, 1.0, 1.0]
+    assert result.failures() == {"too_slow": 1}
+    assert source.closed == source.opened == 3
+    nothing = await evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=0.0)
+    assert nothing.failures() == {"too_slow": 3}
+
+
 @pytest.mark.parametrize("channel", ["duel", "own", "openenv"])
 async def test_what_no_grader_times_does_not_count_where_this_machine_is_too_slow(
     channel: str,

@@ -101,8 +101,8 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
     assert live_episodes(planned, ranks) == 60
     asked, merged = [], []
 
-    def played(policy, source, tasks, rules, on_episode, outages):
-        asked.append((rules.concurrency, rules.timeout_s, policy.temperature, outages))
+    def played(policy, source, tasks, rules, on_episode, outages, *, seconds):
+        asked.append((rules.concurrency, rules.timeout_s, policy.temperature, outages, seconds))
 
     monkeypatch.setattr(playing, "evaluate", played)
     monkeypatch.setattr(playing, "repeat_until_held", lambda engine, play: play())
@@ -121,11 +121,12 @@ def test_no_more_held_out_games_are_begun_than_the_engine_has_places(
         dark=None,
         heartbeat=SimpleNamespace(beat=lambda phase: None),
         stop=None,
+        schedule=SimpleNamespace(for_evaluation=lambda: 700.0),
     )
     rollouts = Rollouts(run)
     with pytest.raises(RolloutStopped):
         rollouts.evaluate([EpisodeTask("goofspiel", 1, 2, "random")] * 4)
-    assert asked == [(live, 3600, 0.0, rollouts._outages)], "greedily, as graded"
+    assert asked == [(live, 3600, 0.0, rollouts._outages, 700.0)], "greedily, as graded"
     assert merged == ["transformers"] * (engine == "transformers"), "another engine is pushed them"
     monkeypatch.setattr(playing, "Scheduler", lambda *_, **parts: asked.append(parts["retry"]))
     rollouts.player(0.8)

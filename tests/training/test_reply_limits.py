@@ -1,5 +1,6 @@
 """Longest replies of a first-format job: whole in held-out games, short in training."""
 
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -17,7 +18,9 @@ from tests.entrypoint.test_run_settings import planned
 from tests.entrypoint.test_topology import MODELS
 
 
-def rollouts_of(settings, sampler, loop, ranks=None, beat=lambda phase: None):
+def rollouts_of(
+    settings, sampler, loop, ranks=None, beat=lambda phase: None, step=1, left=math.inf
+):
     engine = SimpleNamespace(sampler=sampler, playing=nullcontext, engine_loss=lambda: None)
     ranks = ranks or SimpleNamespace(count=1, rank=0, leads=True, gather=lambda part: [part])
     heartbeat = SimpleNamespace(beat=beat)
@@ -27,7 +30,8 @@ def rollouts_of(settings, sampler, loop, ranks=None, beat=lambda phase: None):
         "learner": SimpleNamespace(
             renderer=ChatRenderer(build_tokenizer()), as_published=nullcontext
         ),
-        "trainer": SimpleNamespace(state=SimpleNamespace(global_step=1)),
+        "trainer": SimpleNamespace(state=SimpleNamespace(global_step=step)),
+        "schedule": SimpleNamespace(for_evaluation=lambda: left),
         "progress": SimpleNamespace(note=print),
         "stop": StopRequest(),
         "facts": SimpleNamespace(first_format=False),
@@ -65,3 +69,15 @@ def test_a_base_is_judged_by_its_whole_replies(tmp_path, loop, inventory, overri
     sampler.params.clear()
     rollouts.player()([Group(tasks.training(0, 0), 1)])
     assert {asked.max_tokens for asked in sampler.params} == {16}
+
+
+@pytest.mark.parametrize(("step", "counted"), [(0, 2), (1, 0)])
+def test_what_was_learned_is_judged_by_the_games_for_which_there_is_time(
+    tmp_path, loop, step, counted
+):
+    """The base's games are what all others are compared with."""
+    settings = job_on("0", tmp_path)
+    sampler = ScriptedSampler(lambda _: build_sample([1]))
+    rollouts = rollouts_of(settings, sampler, loop, step=step, left=0.0)
+    result = rollouts.evaluate(task_stream(settings.environment).held_out(2, 7))
+    assert sum(episode.score is not None for episode in result.episodes) == counted

@@ -1,5 +1,7 @@
 """How long the last evaluation and publication are planned with."""
 
+import math
+
 from miner.config.run_files import PUBLICATION_FILE
 from miner.learning.schedule import SAFETY
 from tests.training.scripted_evaluations import World, result
@@ -38,3 +40,19 @@ def test_a_plan_without_room_for_a_step_is_not_kept_to(tmp_path):
 def test_the_bases_publication_is_the_first_that_is_measured(tmp_path):
     (tmp_path / PUBLICATION_FILE).write_text("4.0")
     assert World(tmp_path, BASE).schedule.expected("publication") == SAFETY * 4.0
+
+
+def test_a_plan_of_another_engine_counts_from_the_restart_on(tmp_path):
+    """Without vLLM the games take longer than they took."""
+    World(tmp_path, BASE, took=10.0, whole=60.0).held_out.start()
+    assert World(tmp_path, whole=60.0).schedule.expected("evaluation") == SAFETY * 10
+    assert World(tmp_path, whole=600.0).schedule.expected("evaluation") == SAFETY * 600
+
+
+def test_an_evaluation_ends_where_the_last_publication_begins(tmp_path):
+    world = World(tmp_path, kill=100.0)
+    world.schedule.observe("publication", 8.0)
+    assert world.schedule.for_evaluation() == 100 - SAFETY * 8
+    world.now = 95.0
+    assert world.schedule.for_evaluation() == 0.0
+    assert World(tmp_path).schedule.for_evaluation() == math.inf
