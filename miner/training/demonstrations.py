@@ -11,7 +11,7 @@ Invariants:
 * a teacher that fails or takes too long loses its rows, and not the run.
 
 The games of the next steps are played and encoded beside the trainer (`teachers`) while the model
-learns, those of the first while the base is evaluated.
+learns, those of the first while the base is evaluated; mounted data are encoded in a thread then.
 """
 
 import logging
@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 
 MOST_SECONDS = 300.0
 """Longest wait for a step's demonstrations; the run then goes on without any."""
+
+Made = tuple[list[EncodedDemonstration], list[RolloutRow]]
+"""A step's: of teachers, and rows of mounted data."""
 
 
 class WarmStart:
@@ -76,9 +79,9 @@ class WarmStart:
         teachers = [teachers_of() for _ in range(max(1, self._wanted.processes))]
         self._count, self._drawn = teachers[0].count, teachers[0].drawn
         self._workers = [*map(TeacherProcess, teachers)] if self._wanted.processes else teachers
-        self._locks = [Lock() for _ in self._workers]
+        self._locks, self._reading = [Lock() for _ in self._workers], Lock()
         self._late = False
-        self._ahead: dict[int, Future[list[EncodedDemonstration]]] = {}
+        self._ahead: dict[int, Future[Made]] = {}
         self.prepare(step)
 
     def before(self, rollout: RolloutFunction, fraction: Callable[[int], float]) -> TrlRollout:
@@ -110,7 +113,7 @@ class WarmStart:
 
         return play
 
-    def prepare(self, step: int) -> Future[list[EncodedDemonstration]]:
+    def prepare(self, step: int) -> Future[Made]:
         """Have the demonstrations of a step made, and of as many after it as there are workers,
         unless they are being made already."""
         wanted = range(step, step + len(self._workers))
@@ -122,18 +125,30 @@ class WarmStart:
             if isinstance(worker, TeacherProcess):
                 worker.end()
 
-    def _begun(self, step: int) -> Future[list[EncodedDemonstration]]:
-        made: Future[list[EncodedDemonstration]] = Future()
+    def _begun(self, step: int) -> Future[Made]:
+        made: Future[Made] = Future()
         Thread(target=self._make, args=(step, made), name="teachers", daemon=True).start()
         return made
 
-    def _make(self, step: int, made: Future[list[EncodedDemonstration]]) -> None:
+    def _make(self, step: int, made: Future[Made]) -> None:
         number = step % len(self._workers)
         try:
             with self._locks[number]:
-                made.set_result(self._workers[number].made(step))
+                taught = self._workers[number].made(step)
+            made.set_result(self._with_data(taught, step))
         except Exception as error:
             made.set_exception(error)
+
+    def _with_data(self, taught: list[EncodedDemonstration], step: int) -> Made:
+        """Half of the replies from mounted data, as long as there are any."""
+        if not self._data:
+            return taught, []
+        half = self._count // 2
+        fewer = taught[: self._count - half]
+        lengths = [len(row.completion_ids) for each in fewer for row in each.rows(None)]
+        with self._reading:
+            data = self._data.some(half, fmean(lengths or [math.inf]), self._drawn(step))
+        return (fewer if data else taught), data
 
     def rows(self, step: int, *, every: bool = True) -> list[RolloutRow]:
         """This process's rows of a step; none if teachers take too long.
@@ -144,7 +159,7 @@ class WarmStart:
         if self._late:
             return []
         try:
-            made = self.prepare(step).result(MOST_SECONDS)
+            made, data = self.prepare(step).result(MOST_SECONDS)
         except TimeoutError:
             self._late = True
             logger.warning("teachers took over %g s: own games are played", MOST_SECONDS)
@@ -152,13 +167,7 @@ class WarmStart:
         self.prepare(step + 1)
         draw = Random(f"{self._drawn(step)}/replies")
         rows = [each.rows(None if every else draw) for each in made]
-        if self._data:
-            half = self._count // 2
-            played = [*chain.from_iterable(rows[: self._count - half])]
-            usual = fmean(len(row.completion_ids) for row in played) if played else math.inf
-            if data := self._data.some(half, usual, self._drawn(step)):
-                return [*played, *data]
-        return [*chain.from_iterable(rows)]
+        return [*chain.from_iterable(rows), *data]
 
 
 def warm_start(
@@ -178,6 +187,6 @@ def warm_start(
         limit = settings.rollout.episode_limit
         found = read_conversations(wanted.datasets, settings.environment.games)
         found = replace(found, trained=sorted(found.trained + found.held_out))  # judged by games
-        data = RecordedRows(found, renderer, source.family, limit)
+        data = RecordedRows(found, deepcopy(renderer), source.family, limit)
         logger.warning("%s", found.described)
     return WarmStart(settings, ranks, renderer, source, data, step)

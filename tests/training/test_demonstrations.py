@@ -365,7 +365,7 @@ def test_no_two_steps_or_processes_have_the_same_games(monkeypatch: pytest.Monke
     settings = settings_with("demonstrations.rows=6")
     for warm in (_of_rank(0, settings), _of_rank(1, settings)):
         for step in range(2):
-            assert warm.prepare(step).result() == []
+            assert warm.prepare(step).result() == ([], [])
     assert len(set(asked)) == len(asked) > 4
 
 
@@ -378,9 +378,12 @@ def test_half_of_the_replies_are_those_of_mounted_data() -> None:
     asked, row = [], RolloutRow((1,), (2,), (math.nan,), (1,), (-1,))
 
     def some(replies: int, usual: float, seed: str) -> list[RolloutRow]:
-        asked.append(replies)
+        asked.append((replies, current_thread().name))
         return [row]
 
-    *taught, last = _of_rank(0, settings_with(), SimpleNamespace(some=some)).rows(0)
-    assert (asked, last) == ([3], row)
+    warm = _of_rank(0, settings_with(), SimpleNamespace(some=some))
+    warm.prepare(0).result()
+    assert asked[0] == (3, "teachers"), "beside the trainer"
+    *taught, last = warm.rows(0)
+    assert last == row
     assert len({each.prompt_ids for each in taught}) == 3
