@@ -6,6 +6,8 @@ resumed run has the same ones, and none comes again before all have come.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -29,7 +31,7 @@ from miner.training.rollout_function import RolloutFunction, unplayed_columns
 
 class Supervised:
     """The callable for `GRPOTrainer(rollout_func=...)` of a run that samples nothing: a
-    conversation for each prompt.
+    conversation for each prompt. Those of the next step are encoded in a thread meanwhile.
 
     Args:
         rollout: of the run, which has no statistics then.
@@ -42,20 +44,28 @@ class Supervised:
         source: EnvironmentSource,
         rollout: RolloutFunction,
     ) -> None:
-        self._rows = recorded_rows(settings, renderer, source)
+        self._rows = recorded_rows(settings, deepcopy(renderer), source)
+        self._thread = ThreadPoolExecutor(1, "recorded")
+        self._ahead: dict[int, Future[list[list[RolloutRow]]]] = {}
         self._rollout = rollout
         self._seed = settings.seed
         self._eos = renderer.eos_token_id
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         """Rows of as many conversations; see `RolloutFunction`."""
-        ranks, count = self._rollout.ranks, len(prompts)
-        first = (trainer.state.global_step * ranks.count + ranks.rank) * count
-        numbers = self._rows.batch(first, count, self._seed)
-        parts = [self._rows.of(number) for number in numbers]
+        step, count = trainer.state.global_step, len(prompts)
+        begun = self._ahead.get(step) or self._thread.submit(self._parts, step, count)
+        self._ahead = {step + 1: self._thread.submit(self._parts, step + 1, count)}
+        parts = begun.result()
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for part in parts for row in part]
-        self._rollout.latest = RolloutStats(total_tokens=ranks.count * sum(lengths))
+        total = self._rollout.ranks.count * sum(lengths)
+        self._rollout.latest = RolloutStats(total_tokens=total)
         return unplayed_columns(parts, self._eos)
+
+    def _parts(self, step: int, count: int) -> list[list[RolloutRow]]:
+        ranks = self._rollout.ranks
+        numbers = self._rows.batch((step * ranks.count + ranks.rank) * count, count, self._seed)
+        return [self._rows.of(number) for number in numbers]
 
 
 def recorded_rows(

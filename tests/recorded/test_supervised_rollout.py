@@ -25,3 +25,5 @@ def test_no_two_steps_or_processes_have_the_same_ones(tmp_path: Path) -> None:
             at = SimpleNamespace(state=SimpleNamespace(global_step=step))
             seen += map(tuple, play(["p"] * 4, at)["prompt_ids"])
     assert len(set(seen)) == len(seen) >= 16
+    at.state.global_step = 0  # a run that has gone back
+    assert [*map(tuple, play(["p"] * 4, at)["prompt_ids"])] == seen[-8:-4]
