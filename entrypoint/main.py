@@ -308,9 +308,11 @@ def _resumable(prepared: Prepared) -> Settings:
     if prepared.plan.by_hand:
         given_up = before.evaluation == prepared.plan.unserved_evaluation
         return settings.having(evaluation=before.evaluation.model_dump()) if given_up else settings
+    planned, games = settings.evaluation, before.evaluation.episodes
+    evaluation = before.evaluation.model_dump()
+    evaluation["seconds"] = planned.seconds * games / planned.episodes  # vLLM plays again
     settings = settings.having(
-        optimizer={"zero_stage": before.optimizer.zero_stage},
-        evaluation=before.evaluation.model_dump(),
+        optimizer={"zero_stage": before.optimizer.zero_stage}, evaluation=evaluation
     )
     if (settings.model.tuning, before.model.tuning) != ("full", "lora"):
         return settings

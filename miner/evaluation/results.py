@@ -1,8 +1,8 @@
 """Results of an evaluation: one record per episode, and the summary read off them.
 
 Invariant: an episode either counts (`score` in [0, 1]) or was excluded because the environment's
-infrastructure failed, a prompt had no room, or this machine was too slow for what no grader times
-(`score` None); nothing else is ever left out of the mean.
+infrastructure failed, a prompt had no room, this machine was too slow for what no grader times, or
+the time for the whole list was over (`score` None); nothing else is ever left out of the mean.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ from miner.evaluation.statistics import Estimate, Group, grouped, mean_score
 from miner.games import deck_size
 
 Failure = Literal[
-    "invalid_replies", "timeout", "protocol", "policy", "too_long", "too_slow", "infrastructure"
+    "invalid_replies",
+    "timeout",
+    "protocol",
+    "policy",
+    "too_long",
+    "too_slow",
+    "no_time",
+    "infrastructure",
 ]
 EpisodeKey = tuple[str, int, int, str]
 
-EXCLUDING: tuple[Failure, ...] = ("too_long", "too_slow", "infrastructure")
+EXCLUDING: tuple[Failure, ...] = ("too_long", "too_slow", "no_time", "infrastructure")
 """Failures of episodes that no score counts, in any channel."""
 
 _COLUMNS = ("seed", "task_id", "deck_size", "seat", "score", "failure", "turns", "tries")

@@ -2,15 +2,16 @@
 
 Invariants:
 * every task comes out exactly once, in the list's order;
-* only an environment whose infrastructure failed in every try and a prompt that the engine has no
-  room for exclude an episode, and outside of the grader's games, where the clock is this machine's
-  alone, a time-out; a failing policy, three invalid replies and a protocol violation score 0, the
-  last one at once in the grader's games and elsewhere if it came again: replies that make an
-  environment raise are to gain nothing;
+* only an environment whose infrastructure failed in every try, a prompt that the engine has no room
+  for and the end of the time for the whole list exclude an episode, and outside of the grader's
+  games, where the clock is this machine's alone, a time-out; a failing policy, three invalid
+  replies and a protocol violation score 0, the last one at once in the grader's games and elsewhere
+  if it came again: replies that make an environment raise are to gain nothing;
 * each try opens one environment and one conversation, and closes both in every case.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,6 @@ from miner.rollout.scheduler import RetryParams, Scheduler
 GRADER_CONCURRENCY = 4
 GRADER_TIMEOUT_S = 180.0
 GRADER_RETRY = RetryParams(infrastructure_attempts=3, episode_seconds=None, pause_seconds=1.0)
-
-NO_TIME = "the time for all of them was over"
 
 _FAILURES: dict[type[Exception], Failure] = {
     ProtocolError: "protocol",
@@ -76,7 +75,7 @@ async def evaluate(
     on_episode: Callable[[EpisodeRecord], None] | None = None,
     outages: Outages | None = None,
     *,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     interruptible: bool = False,
 ) -> EvaluationResult:
     """Play `policy` once on each of `tasks`, several at a time.
@@ -101,15 +100,18 @@ async def evaluate(
         outages=outages,
     )
 
-    until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    until = asyncio.get_running_loop().time() + seconds
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
+        limit = asyncio.timeout_at(until)
         try:
-            async with asyncio.timeout_at(until):
+            async with limit:
                 outcome = await scheduler.episode(task)
             record = _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
         except TimeoutError:
-            record = EpisodeRecord.of(task, score=None, failure="too_slow", message=NO_TIME)
+            if not limit.expired():
+                raise
+            record = EpisodeRecord.of(task, score=None, failure="no_time")
         if on_episode:
             on_episode(record)
         return record

@@ -23,6 +23,7 @@ Source of the bets: Waudby-Smith and Ramdas, Estimating means of bounded random 
 (JRSS-B 2024, arXiv 2010.09686), with the stakes of their section B.2 (approximate GRAPA).
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
@@ -190,8 +191,12 @@ def undecided_pairs(
 
 
 def _more_forfeits(candidate: Evaluated, start: Evaluated) -> bool:
-    more = sum(candidate.forfeited) - sum(start.forfeited)
-    return more > FORFEIT_MARGIN * len(candidate.scores)
+    """Return whether there are, of what both have played."""
+    scores = zip(candidate.scores, start.scores, strict=True)
+    played = [own is not None and base is not None for own, base in scores]
+    more = sum(itertools.compress(candidate.forfeited, played))
+    more -= sum(itertools.compress(start.forfeited, played))
+    return more > FORFEIT_MARGIN * sum(played)
 
 
 def form_lost(

@@ -19,7 +19,7 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBui
 logger = logging.getLogger(__name__)
 
 MOST_TRIED = 200
-"""Conversations of a step beyond those that are wanted, each some 10 ms: others give no row."""
+"""Conversations of a step that give no row, each some 10 ms: games are learned meanwhile."""
 
 _TASK = EpisodeTask("recorded", 0, 0)
 
@@ -72,9 +72,9 @@ class RecordedRows:
             tokens: of a usual reply: together the rows weigh as many of those as were asked for.
         """
         rows: list[RolloutRow] = []
-        found, usable = 0, [n for n in self.conversations.trained if n not in self._without]
-        for number in Random(seed).sample(usable, min(len(usable), replies + MOST_TRIED)):
-            if found >= replies:
+        found, before, trained = 0, len(self._without), self.conversations.trained
+        for number in Random(seed).sample(trained, len(trained)):
+            if found >= replies or len(self._without) - before >= MOST_TRIED:
                 break
             if made := self.of(number):
                 rows += made

@@ -26,6 +26,7 @@ _FAILED = {
     "policy": "were ended by a failure of the player",
     "too_long": "had prompts beyond rollout.max_episode_tokens and are not counted",
     "too_slow": "ran out of this machine's time and are not counted",
+    "no_time": "were not over when the time for them was, and are not counted",
     "infrastructure": "were lost to the infrastructure and are not counted",
 }
 

@@ -34,14 +34,16 @@ DETOUR = "evaluation_seconds"
 """Key of how long the last evaluation took, its publication included."""
 EXPECTED = "expected_seconds"
 """Key of how long the next one is expected to take by itself."""
-PLANNED = "planned_seconds"
-"""Key of what the plan said of it: where it says otherwise now, another engine plays."""
+ENGINE = "engine"
+"""Key of what played it: another one takes another time, as the plan has it."""
 
 _FUTILE: dict[Failure, str] = {
     "too_long": "raise rollout.max_episode_tokens or lower evaluation.max_reply_tokens",
     "too_slow": "raise rollout.episode_seconds",
 }
 """Failures of the base's episodes that come again, and what to do about each."""
+
+NO_TIME: Failure = "no_time"
 
 FIRST_BY = 4
 """Part of the time left after which the first candidate is evaluated at the latest."""
@@ -69,6 +71,7 @@ class HeldOut(TrainerCallback):
         gate: publish only what it has nothing against; None: any better one.
         replays: makes replays of some episodes of an evaluation; the latest ones are kept.
         whole: seconds planned for an evaluation of which no game is forfeited.
+        engine: that plays.
         clock: monotonic seconds, injected by tests.
     """
 
@@ -86,6 +89,7 @@ class HeldOut(TrainerCallback):
         gate: GateRule | None = None,
         replays: Callable[[EvaluationResult], Sequence[Replay]] = lambda result: (),
         whole: float = 0.0,
+        engine: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._evaluate = evaluate
@@ -101,7 +105,7 @@ class HeldOut(TrainerCallback):
         self._note = note
         self._replays = replays
         self._gate = gate
-        self._whole = whole
+        self._whole, self._engine = whole, engine
         self._candidates = dict.fromkeys(CANDIDATES, 0)
         self._undecided: list[str] = []
         self._latest: EvaluationResult | None = None
@@ -288,9 +292,10 @@ class HeldOut(TrainerCallback):
         self._run.evaluations.append(record)
         for number, replay in enumerate(self._replays(result), start=1):
             self._run.add_replay(f"held-out-{number}", replay)
-        for failure in _FUTILE:
+        for failure in (*_FUTILE, NO_TIME):
             if lost := result.failures().get(failure, 0):
-                self._note(f"{lost} held-out games not counted: {result.first_message(failure)}")
+                why = result.first_message(failure) or "the time for them was over"
+                self._note(f"{lost} held-out games not counted: {why}")
         fate = "published" if published else "kept the published one"
         reason = f": {withheld}" if withheld else ""
         self._note(f"step {step}: held-out score {record.score}, {fate}{reason}")
@@ -306,10 +311,8 @@ class HeldOut(TrainerCallback):
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
         if detour := state.get(DETOUR, 0.0):
             self._detour = detour
-            expected, planned = state.get(EXPECTED, detour), state.get(PLANNED, self._whole)
-            self._schedule.observe(
-                "evaluation", expected if planned == self._whole else max(expected, self._whole)
-            )
+            expected, same = state.get(EXPECTED, detour), state.get(ENGINE) == self._engine
+            self._schedule.observe("evaluation", expected if same else self._whole or expected)
         return BestModel.from_state(state)
 
     def _store(self) -> None:
@@ -318,9 +321,8 @@ class HeldOut(TrainerCallback):
             seconds = {
                 DETOUR: self._detour,
                 EXPECTED: self._schedule.expected("evaluation") / SAFETY,
-                PLANNED: self._whole,
             }
-            state = self._best.state() | self._candidates | seconds
+            state = self._best.state() | self._candidates | seconds | {ENGINE: self._engine}
             write_atomically(self._state_file, json.dumps(state))
 
 

@@ -180,7 +180,7 @@ class Rollouts:
                 rules,
                 lambda _: self._run.heartbeat.beat("evaluation"),
                 self._outages,
-                seconds=left if learned and math.isfinite(left) else None,
+                seconds=left if learned else math.inf,
             )
             return self._run.loop.run(unless(stopped, playing))
 

@@ -267,6 +267,7 @@ def _held_out(run: OpenRun, rollouts: Rollouts) -> HeldOut:
         every_steps=settings.evaluation.every_steps,
         time_share=settings.evaluation.time_share,
         whole=settings.evaluation.seconds,
+        engine=settings.rollout.engine,
         note=note,
         gate=channel.gate(),
         replays=lambda result: run.loop.run(channel.replays(run.source, result, 2, note)),

@@ -106,13 +106,14 @@ def likelihood(
         play: has the model reply in them, to judge its form.
 
     Returns: the result of `play`, with the geometric mean of the probabilities of the recorded
-        tokens as scores; None for a conversation of which no reply fits.
+        tokens as scores; None for a conversation of which no reply fits, or that there was no time
+        to play.
     """
-    played = play()
     dealt = shares(tasks, ranks.count)
-    mine = [played.episodes[index] for index in dealt[ranks.rank]]
     made = [rows.of(tasks[index].task_id) for index in dealt[ranks.rank]]
     found = iter(trainer.logprobs_of([_row(row) for some in made for row in some]))
+    played = play()  # last, as it ends where the time does
+    mine = [played.episodes[index] for index in dealt[ranks.rank]]
     scored = (
         _scored(record, islice(found, len(rows))) for record, rows in zip(mine, made, strict=True)
     )
@@ -127,5 +128,7 @@ def _row(row: RolloutRow) -> Row:
 
 def _scored(record: EpisodeRecord, logprobs: Iterable[Any]) -> EpisodeRecord:
     lines = list(logprobs)
+    if record.failure == "no_time":  # its form was not seen
+        return record
     tokens, total = sum(map(len, lines)), sum(float(line.sum()) for line in lines)
     return record.model_copy(update={"score": math.exp(total / tokens) if tokens else None})

@@ -114,14 +114,16 @@ def test_a_container_that_starts_again_continues_where_its_watchdog_was(
     lowered = job.settings.having(
         model={"tuning": "lora"},
         optimizer={"learning_rate": 3e-4, "zero_stage": 2},
-        evaluation={"episodes": 42, "max_reply_tokens": None},
+        evaluation={"episodes": 42, "max_reply_tokens": None, "seconds": 9999.0},
     )
     prepare_run_dir(lowered)
     if begun:
         (job.plan.train_dir / BEST_FILE).write_text("{}")
     main.supervise(job, Event())
     resumed = Settings.load(job.plan.settings_file, environ={})
-    assert resumed == (lowered if begun else job.settings)
+    planned = job.settings.evaluation
+    timed = lowered.having(evaluation={"seconds": planned.seconds * 42 / planned.episodes})
+    assert resumed == (timed if begun else job.settings), "with the planned engine's time"
     prepare_run_dir(resumed)
 
 

@@ -27,6 +27,7 @@ from miner.evaluation.runner import GRADER_TIMEOUT_S, Rules, evaluate
 from miner.rollout.scheduler import RetryParams
 from tests.evaluation.scripted import (
     Event,
+    ScriptedEnvironment,
     ScriptedPolicy,
     ScriptedSource,
     gave_up,
@@ -107,16 +108,28 @@ async def test_a_time_out_scores_0_and_keeps_the_replies() -> None:
     assert source.closed == 1
 
 
-async def test_what_is_not_over_in_time_is_left_out() -> None:
+def test_what_is_not_over_in_time_is_left_out() -> None:
     """The last evaluation before a kill: the games that were played decide."""
     source = ScriptedSource({7: [[retry(), None]], 8: [[won()]]})
     tasks = [task(7), task(8), task(9)]
-    result = await evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=0.05)
+    played = evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=30.0)
+    result, seconds = run_paused(played)
     assert [record.score for record in result.episodes] == [None, 1.0, 1.0]
-    assert result.failures() == {"too_slow": 1}
+    assert (result.failures(), seconds) == ({"no_time": 1}, pytest.approx(30.0))
     assert source.closed == source.opened == 3
-    nothing = await evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=0.0)
-    assert nothing.failures() == {"too_slow": 3}
+    nothing, _ = run_paused(evaluate(ScriptedPolicy(), source, tasks, AT_ONCE, seconds=0.0))
+    assert nothing.failures() == {"no_time": 3}
+
+
+async def test_another_time_out_is_not_taken_for_the_end_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def close(self: object) -> None:
+        raise TimeoutError("the socket's")
+
+    monkeypatch.setattr(ScriptedEnvironment, "close", close)
+    with pytest.raises(TimeoutError, match="the socket's"):
+        await evaluate(ScriptedPolicy(), ScriptedSource(), [task(7)], AT_ONCE)
 
 
 @pytest.mark.parametrize("channel", ["duel", "own", "openenv"])

@@ -125,6 +125,16 @@ def test_forfeits_more_than_the_start_are_taken_up_to_two_in_a_hundred(more, rea
     assert undecided_pairs(games, candidate, start, 1 / 40) == reasons
 
 
+def test_forfeits_are_compared_on_the_games_that_both_have_played() -> None:
+    """The start has played all, the candidate half of them until the time was over."""
+    games, scores, none = ["game"] * 400, (1.0, 0.0) * 200, (None, None) * 100
+    start = Evaluated(0, scores, (True, *[False] * 3) * 100)
+    more = Evaluated(5, scores[:200] + none, (True, False) * 100 + (False,) * 200)
+    as_many = Evaluated(5, more.scores, start.forfeited[:200] + (False,) * 200)
+    assert undecided_pairs(games, more, start, 1 / 40) == ["forfeits"]
+    assert undecided_pairs(games, as_many, start, 1 / 40) == []
+
+
 def _paired(rng: Random, won: float, lost: float) -> float:
     """A pair in training: each game is won or lost against the start's, or has its result."""
     gains = (rng.random() for _ in range(2))

@@ -48,7 +48,15 @@ class World:
     """A held-out callback whose evaluations are scripted."""
 
     def __init__(
-        self, run_dir, *evaluations, gate=None, time_share=1.0, took=0.0, kill=math.inf, whole=0.0
+        self,
+        run_dir,
+        *evaluations,
+        gate=None,
+        time_share=1.0,
+        took=0.0,
+        kill=math.inf,
+        whole=0.0,
+        engine="",
     ):
         self.now = 0.0
         self.took = took
@@ -69,6 +77,7 @@ class World:
             note=self.notes.append,
             gate=gate,
             whole=whole,
+            engine=engine,
         )
 
     def evaluate(self):

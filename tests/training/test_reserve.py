@@ -42,11 +42,16 @@ def test_the_bases_publication_is_the_first_that_is_measured(tmp_path):
     assert World(tmp_path, BASE).schedule.expected("publication") == SAFETY * 4.0
 
 
-def test_a_plan_of_another_engine_counts_from_the_restart_on(tmp_path):
-    """Without vLLM the games take longer than they took."""
-    World(tmp_path, BASE, took=10.0, whole=60.0).held_out.start()
-    assert World(tmp_path, whole=60.0).schedule.expected("evaluation") == SAFETY * 10
-    assert World(tmp_path, whole=600.0).schedule.expected("evaluation") == SAFETY * 600
+def test_what_another_engine_took_tells_nothing(tmp_path):
+    """Without vLLM the games take longer than they took, and less again with it."""
+    World(tmp_path, BASE, took=10.0, whole=60.0, engine="vllm").held_out.start()
+    same = World(tmp_path, whole=70.0, engine="vllm")
+    assert same.schedule.expected("evaluation") == SAFETY * 10
+    slow = World(tmp_path, BETTER, took=500.0, whole=600.0, engine="transformers")
+    assert slow.schedule.expected("evaluation") == SAFETY * 600
+    slow.held_out.consider(10)
+    again = World(tmp_path, whole=60.0, engine="vllm")
+    assert again.schedule.expected("evaluation") == SAFETY * 60
 
 
 def test_an_evaluation_ends_where_the_last_publication_begins(tmp_path):
