@@ -114,17 +114,32 @@ def test_a_container_that_starts_again_continues_where_its_watchdog_was(
     lowered = job.settings.having(
         model={"tuning": "lora"},
         optimizer={"learning_rate": 3e-4, "zero_stage": 2},
-        evaluation={"episodes": 42, "max_reply_tokens": None, "seconds": 9999.0},
+        evaluation={"episodes": 42, "max_reply_tokens": None},
     )
     prepare_run_dir(lowered)
     if begun:
         (job.plan.train_dir / BEST_FILE).write_text("{}")
     main.supervise(job, Event())
     resumed = Settings.load(job.plan.settings_file, environ={})
-    planned = job.settings.evaluation
-    timed = lowered.having(evaluation={"seconds": planned.seconds * 42 / planned.episodes})
-    assert resumed == (timed if begun else job.settings), "with the planned engine's time"
+    assert resumed == (lowered if begun else job.settings)
     prepare_run_dir(resumed)
+
+
+def test_a_container_that_starts_again_plans_with_the_time_that_vllm_takes(
+    roots: dict[str, str], arguments: Arguments
+) -> None:
+    """Its watchdog had given vLLM up."""
+    words = arguments("--dry-run", "--gpus", "1xH100-80GB", "--model-config", "3B")
+    environ = {**os.environ, **roots}
+    job = main.prepare(parse_invocation(words, environ), 1000.0, environ)
+    planned = job.settings.evaluation
+    assert planned.seconds > 1
+    job.plan.train_dir.mkdir(parents=True)
+    fewer = {"episodes": planned.episodes // 2, "seconds": 9999.0}
+    prepare_run_dir(job.settings.having(evaluation=fewer))
+    (job.plan.train_dir / BEST_FILE).write_text("{}")
+    resumed = main._resumable(job).evaluation
+    assert (resumed.episodes, resumed.seconds) == (fewer["episodes"], planned.seconds / 2)
 
 
 def test_a_container_of_settings_by_hand_keeps_the_games_that_were_chosen_without_vllm(
