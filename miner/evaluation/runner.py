@@ -100,7 +100,8 @@ async def evaluate(
         outages=outages,
     )
 
-    until = asyncio.get_running_loop().time() + seconds
+    now = asyncio.get_running_loop().time()
+    until = now + seconds if math.isfinite(seconds) else None
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
         limit = asyncio.timeout_at(until)
