@@ -44,6 +44,10 @@ policy that plays greedily repeats such a move until the episode is lost, if it 
 comes after the first. It is the one nearest the best, as a policy's own are: the card as high as
 the prize, which is gone."""
 
+AGAIN = 0.5
+"""Share of these mistakes that are made a second time, as a greedy policy does which has not seen
+what comes after one. A third would end the episode, and is never made."""
+
 UNIT = 0.05
 """Chance to win that is an advantage of 1: about what a move at random gives away."""
 
@@ -147,8 +151,8 @@ class AllMoves:
 
         Such an episode mixes the critic's best moves with random ones, in a proportion that is
         drawn for it: positions that a policy which still plays badly would not reach. Some moves
-        are no longer legal, and are followed by one that is. Nothing is learned from what is
-        picked; as everywhere, all legal moves of each position are.
+        are no longer legal, and are followed by the same once more, or by one that is. Nothing is
+        learned from what is picked; as everywhere, all legal moves of each position are.
 
         Args:
             share: of the episodes that begin now.
@@ -162,17 +166,21 @@ class AllMoves:
             random_moves = rng.random()
             legal: Mapping[str, float] = {}
             known: dict[str, float] = {}
+            mistakes = 0  # at this position
 
             def pick(shown: Sequence[Message]) -> str | None:
-                nonlocal legal
+                nonlocal legal, mistakes
                 values = self._critic.values(shown, task)
+                mistakes = 0 if values else mistakes
                 legal = values or legal  # after a mistake the position is the one shown before
                 if not legal:
                     return None
                 best = max(legal, key=lambda reply: legal[reply])
                 known.update(legal)
-                gone = _no_longer_read(known, legal) if values else []
-                if gone and rng.random() < MISTAKES:
+                gone = _no_longer_read(known, legal)
+                chance = MISTAKES if values else AGAIN * (mistakes == 1)
+                if gone and rng.random() < chance:
+                    mistakes += 1
                     return min(gone, key=lambda reply: abs(_id(reply) - _id(best)))
                 return rng.choice(list(legal)) if rng.random() < random_moves else best
 

@@ -167,7 +167,7 @@ def test_a_guide_makes_mistakes_that_were_legal_before_and_corrects_them() -> No
     first, later = (values.values([user(text)], SEATS[0]) for text in (FIRST, LATER))
     assert first is not None
     assert later is not None
-    mistakes = 0
+    mistakes = again = anew = 0
     for _ in range(300):
         pick = guide(TASK)
         assert pick is not None
@@ -176,8 +176,15 @@ def test_a_guide_makes_mistakes_that_were_legal_before_and_corrects_them() -> No
         if reply not in later:
             mistakes += 1
             assert reply in first
-            assert pick([user("that is not a legal action")]) in later
+            corrected = pick([user("that is not a legal action")])
+            if corrected == reply:
+                again += 1
+                corrected = pick([user("that is not a legal action")])
+            assert corrected in later
+            anew += pick([user(LATER)]) not in later
     assert 0.13 < mistakes / 300 < 0.27
+    assert 0.3 < again / mistakes < 0.7
+    assert 0 < anew / mistakes < 0.5, "at the next position as at any"
 
 
 def test_a_mistake_is_nearest_the_best_move_and_is_not_read_as_a_legal_one() -> None:
