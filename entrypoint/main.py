@@ -305,12 +305,12 @@ def _resumable(prepared: Prepared) -> Settings:
         before = Settings.load(folder / SETTINGS_FILE, environ={})
     except ConfigurationError:  # the trainer reports it
         return settings
-    if prepared.plan.by_hand:
-        given_up = before.evaluation == prepared.plan.unserved_evaluation
-        return settings.having(evaluation=before.evaluation.model_dump()) if given_up else settings
     planned, games = settings.evaluation, before.evaluation.episodes
     evaluation = before.evaluation.model_dump()
     evaluation["seconds"] = planned.seconds * games / planned.episodes  # vLLM plays again
+    if prepared.plan.by_hand:
+        given_up = before.evaluation == prepared.plan.unserved_evaluation
+        return settings.having(evaluation=evaluation) if given_up else settings
     settings = settings.having(
         optimizer={"zero_stage": before.optimizer.zero_stage}, evaluation=evaluation
     )

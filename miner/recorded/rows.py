@@ -19,7 +19,8 @@ from miner.rollout.trajectory import ENVIRONMENT_TURN, RolloutRow, TrajectoryBui
 logger = logging.getLogger(__name__)
 
 MOST_TRIED = 200
-"""Conversations of a step that give no row, each some 10 ms: games are learned meanwhile."""
+"""Conversations of a step that give no row, each some 10 ms at first: games are learned meanwhile.
+Those that are known count as well, so that a resumed run draws the same."""
 
 _TASK = EpisodeTask("recorded", 0, 0)
 
@@ -72,13 +73,13 @@ class RecordedRows:
             tokens: of a usual reply: together the rows weigh as many of those as were asked for.
         """
         rows: list[RolloutRow] = []
-        found, before, trained = 0, len(self._without), self.conversations.trained
+        found, without, trained = 0, 0, self.conversations.trained
         for number in Random(seed).sample(trained, len(trained)):
-            if found >= replies or len(self._without) - before >= MOST_TRIED:
+            if found >= replies or without >= MOST_TRIED:
                 break
-            if made := self.of(number):
-                rows += made
-                found += sum(taught for row in made for taught, _ in groupby(row.loss_mask))
+            made = self.of(number)
+            rows, without = rows + made, without + (not made)
+            found += sum(taught for row in made for taught, _ in groupby(row.loss_mask))
         learned = sum(sum(row.loss_mask) for row in rows)
         return [replace(row, weight=min(1.0, replies * tokens / learned)) for row in rows]
 

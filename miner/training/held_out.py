@@ -311,8 +311,10 @@ class HeldOut(TrainerCallback):
         self._candidates = {asked: state.get(asked, 0) for asked in CANDIDATES}
         if detour := state.get(DETOUR, 0.0):
             self._detour = detour
-            expected, same = state.get(EXPECTED, detour), state.get(ENGINE) == self._engine
-            self._schedule.observe("evaluation", expected if same else self._whole or expected)
+            expected = state.get(EXPECTED, detour)
+            if self._whole and state.get(ENGINE) != self._engine:
+                self._detour = expected = self._whole
+            self._schedule.observe("evaluation", expected)
         return BestModel.from_state(state)
 
     def _store(self) -> None:

@@ -97,7 +97,7 @@ def test_conversations_that_give_no_row_are_tried_once_and_hold_up_no_step(
     assert made.some(5, 9, "a") == []
     assert len(tried) == 3
     assert [made.some(5, 9, seed) for seed in "bcdefgh"] == [[]] * 7
-    assert len(tried) == len(set(tried)) == len(set(made.conversations.trained) - {0})
+    assert 3 < len(tried) == len(set(tried))
 
 
 def test_conversations_that_give_no_row_are_not_held_out(
@@ -125,6 +125,7 @@ def test_rows_of_a_step_do_not_depend_on_those_before(
 ) -> None:
     """A resumed run has not found out yet which conversations give none."""
     monkeypatch.setattr(rows, "DUEL_REPLY_TOKENS", 150)
+    monkeypatch.setattr(rows, "MOST_TRIED", 3)
     chats = [
         [
             {"role": "user", "content": f"move {n}"},
@@ -133,8 +134,11 @@ def test_rows_of_a_step_do_not_depend_on_those_before(
         for n in range(40)
     ]
     folder = write_rows(tmp_path / "data", chats)
-    _, resumed = taught(folder)
     _, made = taught(folder)
-    for seed in "abcd":
-        made.some(4, 9, seed)
-    assert resumed.some(4, 9, "e") == made.some(4, 9, "e") != []
+    known = [made.some(4, 9, seed) for seed in "abcdefgh" for _ in range(2)][1::2]
+    fresh = []
+    for seed in "abcdefgh":
+        _, resumed = taught(folder)
+        fresh.append(resumed.some(4, 9, seed))
+    assert known == fresh
+    assert any(fresh)

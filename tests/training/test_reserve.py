@@ -49,6 +49,7 @@ def test_what_another_engine_took_tells_nothing(tmp_path):
     assert same.schedule.expected("evaluation") == SAFETY * 10
     slow = World(tmp_path, BETTER, took=500.0, whole=600.0, engine="transformers")
     assert slow.schedule.expected("evaluation") == SAFETY * 600
+    assert slow.held_out._detour == 600, "of which the time between evaluations is a multiple"
     slow.held_out.consider(10)
     again = World(tmp_path, whole=60.0, engine="vllm")
     assert again.schedule.expected("evaluation") == SAFETY * 60
