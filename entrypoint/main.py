@@ -26,7 +26,7 @@ from entrypoint.pretended import pretend_hardware, pretend_model
 from entrypoint.programs import plan_programs
 from entrypoint.reaper import Ended
 from entrypoint.run_cost import RunCost, run_cost
-from entrypoint.run_plan import RunPlan
+from entrypoint.run_plan import RunPlan, evaluation_seconds
 from entrypoint.schedule import plan_run
 from entrypoint.step_cost import assumptions
 from entrypoint.supervisor_config import Program, render_supervisor_config, supervisor_command
@@ -305,9 +305,8 @@ def _resumable(prepared: Prepared) -> Settings:
         before = Settings.load(folder / SETTINGS_FILE, environ={})
     except ConfigurationError:  # the trainer reports it
         return settings
-    planned, games = settings.evaluation, before.evaluation.episodes
-    evaluation = before.evaluation.model_dump()
-    evaluation["seconds"] = planned.seconds * games / planned.episodes  # vLLM plays again
+    seconds = evaluation_seconds(settings.evaluation, before.evaluation.episodes)
+    evaluation = before.evaluation.model_dump() | {"seconds": seconds}  # vLLM plays again
     if prepared.plan.by_hand:
         given_up = before.evaluation == prepared.plan.unserved_evaluation
         return settings.having(evaluation=evaluation) if given_up else settings

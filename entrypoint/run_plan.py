@@ -17,6 +17,11 @@ from miner.config.settings import EvaluationSettings
 TRAINER, INFERENCE, WATCHDOG = "trainer", "inference", "watchdog"
 
 
+def evaluation_seconds(planned: EvaluationSettings, games: int) -> float:
+    """Seconds that so many held-out games take by a plan for others."""
+    return planned.seconds * games / planned.episodes
+
+
 class RunPlan(BaseModel):
     """One run, as the watchdog and the exit status see it."""
 

@@ -26,7 +26,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.outcome import Outcome, write_outcome
 from entrypoint.probes import health_error, health_errors, health_url, wait_for_answers
 from entrypoint.restart import AttemptEnd, EndKind, after_attempt, end_of_exit
-from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan
+from entrypoint.run_plan import INFERENCE, TRAINER, WATCHDOG, RunPlan, evaluation_seconds
 from miner.config.channel_facts import FACTS
 from miner.config.heartbeat import Heartbeat, newest_write, read_heartbeat
 from miner.config.run_files import has_begun, has_checkpoint, write_atomically
@@ -135,12 +135,12 @@ class Watchdog:
         if self._inference_health is not None:
             self._control.stop(INFERENCE)
         self._inference_health = None
-        evaluation, planned = self._plan.unserved_evaluation, settings.evaluation.episodes
+        evaluation = self._plan.unserved_evaluation
         if evaluation is None:
             return settings
         if has_begun(self._plan.train_dir):
-            seconds = evaluation.seconds * planned / evaluation.episodes
-            return settings.having(evaluation={"seconds": round(seconds, 1)})
+            seconds = evaluation_seconds(evaluation, settings.evaluation.episodes)
+            return settings.having(evaluation={"seconds": seconds})
         return settings.having(evaluation=evaluation.model_dump())
 
     def _restart_inference(self) -> None:

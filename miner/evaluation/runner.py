@@ -112,7 +112,8 @@ async def evaluate(
         except TimeoutError:
             if not limit.expired():
                 raise
-            record = EpisodeRecord.of(task, score=None, failure="no_time")
+            message = "the time for them was over"
+            record = EpisodeRecord.of(task, score=None, failure="no_time", message=message)
         if on_episode:
             on_episode(record)
         return record

@@ -78,7 +78,8 @@ class RecordedRows:
             if found >= replies or without >= MOST_TRIED:
                 break
             made = self.of(number)
-            rows, without = rows + made, without + (not made)
+            rows += made
+            without += not made
             found += sum(taught for row in made for taught, _ in groupby(row.loss_mask))
         learned = sum(sum(row.loss_mask) for row in rows)
         return [replace(row, weight=min(1.0, replies * tokens / learned)) for row in rows]

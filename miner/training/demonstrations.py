@@ -145,7 +145,7 @@ class WarmStart:
             return taught, []
         half = self._count // 2
         fewer = taught[: self._count - half]
-        lengths = [len(row.completion_ids) for each in fewer for row in each.rows(None)]
+        lengths = [len(ids) for each in fewer for ids in each.replies.values()]
         with self._reading:
             data = self._data.some(half, fmean(lengths or [math.inf]), self._drawn(step))
         return (fewer if data else taught), data

@@ -294,8 +294,7 @@ class HeldOut(TrainerCallback):
             self._run.add_replay(f"held-out-{number}", replay)
         for failure in (*_FUTILE, NO_TIME):
             if lost := result.failures().get(failure, 0):
-                why = result.first_message(failure) or "the time for them was over"
-                self._note(f"{lost} held-out games not counted: {why}")
+                self._note(f"{lost} held-out games not counted: {result.first_message(failure)}")
         fate = "published" if published else "kept the published one"
         reason = f": {withheld}" if withheld else ""
         self._note(f"step {step}: held-out score {record.score}, {fate}{reason}")

@@ -168,7 +168,6 @@ class Rollouts:
         stopped = never if learned else self._run.stop
 
         def play() -> EvaluationResult | None:
-            left = self._run.schedule.for_evaluation()
             self._run.heartbeat.beat("evaluation")  # all may be played at once, for minutes
             if tasks and not own_tasks:  # fewer than ranks
                 name = self._run.source.name
@@ -180,7 +179,7 @@ class Rollouts:
                 rules,
                 lambda _: self._run.heartbeat.beat("evaluation"),
                 self._outages,
-                seconds=left if learned else math.inf,
+                seconds=self._run.schedule.for_evaluation() if learned else math.inf,
             )
             return self._run.loop.run(unless(stopped, playing))
 
