@@ -182,7 +182,7 @@ class TreeTrainer(GRPOTrainer):
         """Rows by their place in the batch, without those of which nothing is learned.
 
         They have no advantage, so their gradient is 0; the mean is over their tokens as well. Those
-        that are computed for other rows anyway stay, for the metrics.
+        that trees compute for other rows anyway stay, for the metrics; without trees one does.
         """
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
 
@@ -192,7 +192,10 @@ class TreeTrainer(GRPOTrainer):
         if self.beta:
             return rows_of(mask)
         needed = rows_of(mask & (inputs["advantages"] != 0))
-        return needed | nearly_within(needed, rows_of(mask))
+        near = nearly_within(needed, rows_of(mask))
+        if not self.takes_trees:
+            near = dict([each for each in near.items() if each[0] not in needed][:1])
+        return needed | near
 
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
         """TRL's loss of the sampled tokens of these trees, and that of the others."""
@@ -272,7 +275,7 @@ class TreeTrainer(GRPOTrainer):
             self._after_pass()
             if trees:
                 numbers = [row for tree in trees for row in tree.rows]
-                logprobs[numbers, : found.shape[1]] = found
+                logprobs[numbers, : found.shape[1]] = found[:, : logprobs.shape[1]]
         return logprobs
 
     def _score(

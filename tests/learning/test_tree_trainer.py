@@ -223,12 +223,13 @@ def test_rows_without_a_token_to_learn_from_teach_nothing(tmp_path):
     assert_same(ours, theirs)
 
 
-def test_a_single_token_with_loss_in_each_row(tmp_path):
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_a_single_token_with_loss_in_each_row(tmp_path, beta):
     """TRL takes one column for a value of a whole row."""
     columns = rollout()
     columns["env_mask"] = [[int(i == 0) for i in range(c)] for _, c in LENGTHS]
-    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns))
-    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns))
+    theirs = learned(make_trainer(tmp_path, WHOLE, trl=True, columns=columns, beta=beta))
+    ours = learned(make_trainer(tmp_path, BUDGET, columns=columns, beta=beta))
     assert_same(ours, theirs)
 
 
@@ -242,6 +243,18 @@ def test_rows_without_advantage_are_left_out_and_the_mean_stays_that_of_all(tmp_
     assert_same(ours, theirs)
     tokens = sum(sum(length) for length in LENGTHS[:4])
     assert ours[2]["computed_tokens"][0] < tokens
+
+
+def test_without_trees_one_row_without_advantage_is_computed_for_the_metrics(tmp_path):
+    rewards = [1.0, 0.0, 0.5, 0.0, 0.3, 0.3, 0.3, 0.3]
+    columns = rollout([(30, 4)] * 8, share=0.95) | {"episode_reward": rewards}
+    trees = learned(make_trainer(tmp_path, WHOLE, columns=columns))
+    trainer = make_trainer(tmp_path, WHOLE, columns=columns)
+    trainer.model.config.index_topk = 2
+    rows = learned(trainer)
+    assert not trainer.takes_trees
+    assert (trees[2]["rows_left_out"], rows[2]["rows_left_out"]) == ([0], [3])
+    assert rows[0] == pytest.approx(trees[0], rel=1e-5)
 
 
 def test_with_a_kl_term_every_row_counts(tmp_path):
