@@ -21,6 +21,8 @@ SHOWN = 10_000
 """Characters of an output; of one that has as many the first and the last half are shown."""
 _OBSERVED = "Observation:"
 """Before an output in SWE-ZERO's rows, which have no return codes."""
+_CUT = re.compile(r"\n\n\.\.\. \(output truncated, (\d+) chars elided\) \.\.\.\n\n")
+"""In the middle of an output that SWE-ZERO's own agent has cut, to 8,000 characters."""
 _SUBMITS = re.compile(r"echo\s+[\"']?" + SWE_SUBMISSION.split()[1])
 
 Messages = list[dict[str, str]]
@@ -30,8 +32,9 @@ def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
     """Return the messages of a row in the agent's form; no text is added.
 
     A call of a tool with a `command` becomes the reply's block, and its result an observation. A
-    reply without exactly one block goes, with the answer to it, and so does what comes after the
-    submission, which becomes the final's own.
+    reply with several blocks ends with the first, the one that was run, where an output answers it
+    or nothing does. Any other without exactly one goes, with the answer to it, and so does what
+    comes after the submission, which becomes the final's own.
     Raises: `ValueError` naming the message that has no place in the form.
     """
     messages: Messages = []
@@ -45,13 +48,15 @@ def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
                 messages.append(_shown(role, content, int(message.get("returncode") or 0)))
             continue
         content = _reply(content, message.get("tool_calls") or [], number)
-        blocks = BLOCK.findall(content)
+        blocks = [*BLOCK.finditer(content)]
+        if len(blocks) > 1 and all(map(_is_output, row[number + 1 : number + 2])):
+            blocks, content = blocks[:1], content[: blocks[0].end()]
         refused = len(blocks) != 1
         if refused:
             continue
-        submits = _SUBMITS.match(blocks[0].strip())
+        submits = _SUBMITS.match(blocks[0][1].strip())
         if submits:
-            content = content.replace(blocks[0], SWE_SUBMISSION)
+            content = content.replace(blocks[0][1], SWE_SUBMISSION)
         messages.append({"role": role, "content": content})
         if submits:
             break
@@ -59,14 +64,18 @@ def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
 
 
 def observation(output: str, returncode: int = 0) -> str:
-    """Return what the agent shows of a command's output."""
+    """Return what the agent shows of a command's output, which another agent may have cut."""
     shown = f"<output>\n{output}</output>"
+    parts = _CUT.split(output)
     if len(output) >= SHOWN:
         half = SHOWN // 2
+        parts = [output[:half], str(len(output) - SHOWN), output[-half:]]
+    if len(parts) == 3:
+        head, elided, tail = parts
         shown = (
-            f"<output_head>\n{output[:half]}\n</output_head>\n"
-            f"<elided_chars>\n{len(output) - SHOWN} characters elided\n</elided_chars>\n"
-            f"<output_tail>\n{output[-half:]}\n</output_tail>"
+            f"<output_head>\n{head}\n</output_head>\n"
+            f"<elided_chars>\n{elided} characters elided\n</elided_chars>\n"
+            f"<output_tail>\n{tail}\n</output_tail>"
         )
     return f"<returncode>{returncode}</returncode>\n{shown}"
 
@@ -101,6 +110,10 @@ def fault(reply: str) -> str:
         return f"{len(blocks)} blocks of bash"
     submits = SWE_SUBMISSION.split()[1] in blocks[0]
     return "submission beside other commands" * (submits and blocks[0].strip() != SWE_SUBMISSION)
+
+
+def _is_output(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "tool" or str(message.get("content")).startswith(_OBSERVED)
 
 
 def _shown(role: str, content: str, returncode: int) -> dict[str, str]:

@@ -79,6 +79,38 @@ def test_a_row_of_swe_zero_becomes_one_of_the_finals_form() -> None:
     ]
 
 
+def test_of_several_blocks_the_first_is_learned_if_it_was_run() -> None:
+    """The set's agent runs the first, and ends without an output where it submits."""
+    edit, look = block("sed -i s/1/2/ a.py"), block("cat a.py")
+    row = [
+        *START,
+        {"role": "assistant", "content": f"I edit.\n\n{edit}\nThen:\n{look}"},
+        {"role": "user", "content": "Observation: "},
+        {"role": "assistant", "content": f"{look}\n{look}"},
+        {"role": "tool", "content": "x = 2\n"},
+        {"role": "assistant", "content": f"{look}\n{edit}"},
+        {"role": "user", "content": "One block, please."},
+        {"role": "assistant", "content": f"{block(f'echo {SWE_SUBMISSION.split()[1]}')}\n{edit}"},
+    ]
+    found = rewritten(row)
+    assert [message["content"] for message in found[2:]] == [
+        f"I edit.\n\n{edit}",
+        observation(""),
+        look,
+        observation("x = 2\n"),
+        block(SWE_SUBMISSION),
+    ]
+    assert problem(found) == ""
+
+
+def test_results_of_several_calls_do_not_take_turns() -> None:
+    """All of them ran: a row with the first alone would build on what it does not show."""
+    calls = call("ls")["tool_calls"] + call("rm a.py")["tool_calls"]
+    reply = {"role": "assistant", "content": "", "tool_calls": calls}
+    outputs = [{"role": "tool", "content": "a.py"}, {"role": "tool", "content": ""}]
+    assert "take turns" in problem(rewritten([*START, reply, *outputs, SUBMIT]))
+
+
 @pytest.mark.parametrize(
     ("reply", "found"),
     [
@@ -115,6 +147,19 @@ def test_observations_are_the_agents_own(config: str, length: int, returncode: i
     shown = Template(template).render(output={"output": output, "returncode": returncode})
     plain = re.sub(r"<warning>.*?</warning>\s*", "", shown, flags=re.DOTALL)
     assert observation(output, returncode) == plain
+
+
+def test_an_output_that_the_sets_agent_has_cut_is_shown_as_a_long_one() -> None:
+    head, tail = "a\n" * 2000, "b\n" * 2000
+    cut = f"{head}\n\n... (output truncated, 345 chars elided) ...\n\n{tail}"
+    whole = observation(f"{head}{'c' * 345}{tail}".ljust(10_000))
+    shown = observation(cut, 1)
+    assert re.findall(r"<(?!/)(\w+)>", shown) == re.findall(r"<(?!/)(\w+)>", whole)
+    assert "<returncode>1</returncode>" in shown
+    assert f"<output_head>\n{head}\n</output_head>" in shown
+    assert "<elided_chars>\n345 characters elided\n</elided_chars>" in shown
+    assert f"<output_tail>\n{tail}\n</output_tail>" in shown
+    assert "truncated" not in shown
 
 
 def test_blocks_and_the_submission_are_found_as_the_agent_finds_them() -> None:
