@@ -125,14 +125,13 @@ def _beside_games(job: Job) -> list[Path]:
 
 
 def _without_games(job: Job) -> list[Path]:
-    """Mounted data sets that a job without games learns: where the final's is among them, it and
-    those of the other tasks listed, since a larger one beside it would be most of every step."""
+    """Mounted data sets that a job without games learns: those of the tasks listed, since a larger
+    one beside them would be most of every step; without any, whatever else is there."""
     listed = {
         dataset_folder(name) for task, name in TASK_DATASETS.items() if task in job.environments
     }
-    if dataset_folder(SWE_DATASET) not in listed & {each.name for each in job.datasets}:
-        return list(job.datasets)
-    return [each for each in job.datasets if each.name in listed]
+    of_tasks = [each for each in job.datasets if each.name in listed]
+    return of_tasks or _beside_games(job) or list(job.datasets)
 
 
 def learns_recorded(job: Job) -> bool:

@@ -19,7 +19,7 @@ from entrypoint.job import parse_invocation
 from entrypoint.reaper import Ended
 from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
 from entrypoint.workload import HELD_TOKENS
-from miner.config.contract import INTERCODE_DATASET, SWE_DATASET
+from miner.config.contract import INTERCODE, INTERCODE_DATASET, SWE, SWE_DATASET
 from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
@@ -100,23 +100,25 @@ def test_the_finals_task_is_learned_from_mounted_data(
 
 
 @pytest.mark.parametrize(
-    ("mounted", "others", "kept"),
+    ("mounted", "tasks", "kept"),
     [
-        (["a/b", SWE_DATASET], [], [SWE_DATASET]),
-        ([INTERCODE_DATASET, SWE_DATASET], [], [SWE_DATASET]),
-        ([INTERCODE_DATASET, SWE_DATASET], ["intercode"], [INTERCODE_DATASET, SWE_DATASET]),
-        (["a/b", INTERCODE_DATASET], [], ["a/b", INTERCODE_DATASET]),
+        (["a/b", SWE_DATASET], [SWE], [SWE_DATASET]),
+        ([INTERCODE_DATASET, SWE_DATASET], [SWE], [SWE_DATASET]),
+        ([INTERCODE_DATASET, SWE_DATASET], [SWE, INTERCODE], [INTERCODE_DATASET, SWE_DATASET]),
+        ([INTERCODE_DATASET, SWE_DATASET], [INTERCODE], [INTERCODE_DATASET]),
+        (["a/b", INTERCODE_DATASET], [SWE], ["a/b"]),
+        ([INTERCODE_DATASET], [SWE], [INTERCODE_DATASET]),
     ],
 )
-def test_a_job_of_software_tasks_learns_their_set_alone_where_it_is_mounted(
+def test_a_job_of_tasks_learns_their_sets_alone_where_some_are_mounted(
     roots: dict[str, str],
     arguments: Arguments,
     mounted: list[str],
-    others: list[str],
+    tasks: list[str],
     kept: list[str],
 ) -> None:
     environ = roots | {"MINER_DATASETS": ",".join(mounted), "MINER_DATASETS_DIR": "/data"}
-    names = json.dumps({"environment_names": ["swe_infinite", *others]})
+    names = json.dumps({"environment_names": tasks})
     job = prepared(environ, arguments, "", dataset_type=names)
     folders = [name.replace("/", "--") for name in kept]
     assert [folder.name for folder in job.settings.environment.datasets] == folders
