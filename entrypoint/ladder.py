@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from entrypoint.memory import largest_pass
-from entrypoint.workload import HELD_TOKENS
+from entrypoint.workload import HELD_TOKENS, learns_long_rows
 from miner.config.channel_facts import FACTS
 from miner.config.overrides import value_at
 from miner.config.section import setting_fields
@@ -49,7 +49,7 @@ def _half_a_pass(settings: Settings) -> Settings:
         return settings
     half = max(SHORTEST_PASS, tokens // 2)
     longest = settings.rollout.max_episode_tokens
-    recorded = _supervised(settings) or settings.demonstrations.datasets
+    recorded = _supervised(settings) or learns_long_rows(settings)
     if recorded and longest and largest_pass(half, longest) >= tokens:
         return settings  # conversations are that long: a pass each, larger than this one
     return settings.having(optimizer={"micro_batch_tokens": half})
@@ -60,7 +60,7 @@ def _half_of_turns(settings: Settings) -> Settings:
     while recomputed activations are a third or half more work."""
     tokens = settings.optimizer.micro_batch_tokens or 0
     recomputed = settings.model.gradient_checkpointing
-    duels = FACTS[settings.environment.channel].duels and not settings.demonstrations.datasets
+    duels = FACTS[settings.environment.channel].duels and not learns_long_rows(settings)
     fits = duels and not recomputed and tokens // 2 >= HELD_TOKENS
     return _half_a_pass(settings) if fits else settings
 
@@ -69,7 +69,7 @@ def _shorter_episodes(settings: Settings) -> Settings:
     tokens = settings.rollout.max_episode_tokens
     if tokens is None or tokens <= SHORTEST_EPISODE or _supervised(settings):
         return settings  # scores of other lengths of recorded conversations cannot be compared
-    if FACTS[settings.environment.channel].duels and not settings.demonstrations.datasets:
+    if FACTS[settings.environment.channel].duels and not learns_long_rows(settings):
         return settings  # a row is one turn, whatever a game's length
     shorter = max(SHORTEST_EPISODE, tokens * 3 // 4)
     return settings.having(rollout={"max_episode_tokens": shorter})

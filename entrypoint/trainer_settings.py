@@ -11,7 +11,7 @@ from entrypoint.layout import Topology
 from entrypoint.paths import Paths
 from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.workload import workload
+from entrypoint.workload import learns_long_rows, workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import (
     DUEL_CHANNEL,
@@ -210,7 +210,7 @@ class PlannedSettings:
             lora_rank=self.settings.model.lora_rank,
             servers=len(environment.servers) if FACTS[environment.channel].bounded else 0,
             work=workload(self.settings),
-            mounted=bool(taught.datasets),
+            mounted=learns_long_rows(self.settings),
             held_out=evaluation.episodes,
             least_held_out=self._least_held_out(),
             every_steps=evaluation.every_steps,

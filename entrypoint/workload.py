@@ -14,11 +14,12 @@ from statistics import mean
 from typing import NamedTuple
 
 from miner.config.channel_facts import FACTS
+from miner.config.contract import DUEL_TURN_TOKENS, INTERCODE_DATASET, dataset_folder
 from miner.config.settings import Settings
 
 TURN_SECONDS = 0.006  # of a trainer's process, for a duel's turn: the prompt, the opponent's move
 REPLY_TOKENS = 50  # of a duel's turn: a move's call takes 26, a base writes some words around it
-HELD_TOKENS = 2560  # a duel's longest prompt, full notes, and the longest reply
+HELD_TOKENS = DUEL_TURN_TOKENS
 MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the mean
 
 
@@ -128,6 +129,14 @@ def workload(settings: Settings) -> Workload:
         played = duels(settings.environment.games, settings.reward.most_turns)
         return replace(played, teachers=settings.demonstrations.processes)
     return SERVED
+
+
+def learns_long_rows(settings: Settings) -> bool:
+    """Return whether conversations of data sets, each as long as an episode may be, are learned
+    beside games: InterCode's are no longer than turns, and an empty folder has none."""
+    short = dataset_folder(INTERCODE_DATASET)
+    folders = [each for each in settings.demonstrations.datasets if each.name != short]
+    return any(file.is_file() for folder in folders for file in folder.rglob("*"))
 
 
 def duels(games: Sequence[str], most_turns: int | None) -> Workload:

@@ -9,6 +9,7 @@ Invariants:
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from miner.config.contract import GAMES, INTERCODE_DATASET, SWE_DATASET, dataset_folder
+from miner.config.contract import (
+    DUEL_TURN_TOKENS,
+    GAMES,
+    INTERCODE_DATASET,
+    SWE_DATASET,
+    dataset_folder,
+)
 from miner.duel.calls import write_calls
 from miner.duel.tools import ToolCall, shaped
 from miner.environments.base import Message, Tool
@@ -51,12 +58,14 @@ class Conversation:
         calls: of the messages that have some, by their index.
         tools: functions on offer.
         software: true if it is one of the final's software tasks, in their form.
+        longest: tokens that its row may have.
     """
 
     messages: tuple[Message, ...]
     calls: Mapping[int, Sequence[ToolCall]]
     tools: tuple[Tool, ...] = ()
     software: bool = False
+    longest: float = math.inf
 
     @property
     def replies(self) -> list[int]:
@@ -163,6 +172,7 @@ def _of_intercode(record: Mapping[str, Any]) -> list[Conversation]:
             ),
             {2: [call]},
             words.tools,
+            longest=DUEL_TURN_TOKENS,
         )
         for user, call in said
     ]

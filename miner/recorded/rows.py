@@ -30,9 +30,9 @@ class RecordedRows:
 
     Args:
         family: of the model's calls, one of `calls.FORMS`.
-        most_tokens: longest row. What comes from the first reply on that ends beyond it, or is
-            longer than a turn's may be, is left out; a software task's conversation is left out
-            whole then, as its last reply submits.
+        most_tokens: longest row, unless a conversation's own limit is less. What comes from the
+            first reply on that ends beyond it, or is longer than a turn's may be, is left out; a
+            software task's conversation is left out whole then, as its last reply submits.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class RecordedRows:
         """Raises: `ValueError` for what cannot be written, anything for what cannot be rendered."""
         conversation, renderer = self.conversations.every[number], self._renderer
         longest = SWE_REPLY_TOKENS if conversation.software else DUEL_REPLY_TOKENS
+        most_tokens = min(self._most_tokens, conversation.longest)
         messages, replies = conversation.written(self._family), conversation.replies
         builder = TrajectoryBuilder(renderer, _TASK, messages[: replies[0]], conversation.tools)
         learned = 0
@@ -107,7 +108,7 @@ class RecordedRows:
             ids = renderer.encode_reply(reply)
             if len(ids) > longest:
                 self._count(number, f"a reply above {longest:,} tokens")
-            if len(ids) > longest or len(builder.prompt_ids) + len(ids) > self._most_tokens:
+            if len(ids) > longest or len(builder.prompt_ids) + len(ids) > most_tokens:
                 if conversation.software:
                     return []
                 break

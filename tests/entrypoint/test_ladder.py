@@ -1,6 +1,7 @@
 """The degrade ladder and what follows the end of an attempt."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.ladder import LADDER, step_down, without_vllm
 from entrypoint.outcome import Outcome
 from entrypoint.restart import AttemptEnd, EndKind, NextAttempt, after_attempt, end_of_exit
+from miner.config.contract import INTERCODE_DATASET, dataset_folder
 from miner.config.overrides import Tree
 from miner.config.settings import Settings
 
@@ -41,6 +43,14 @@ def walked(settings: Settings, **known: float) -> tuple[list[str], Settings]:
     return given_up, settings
 
 
+def mounting(root: Path, name: str = "a/b") -> Tree:
+    """Demonstrations beside rows of a data set, which is made."""
+    folder = root / dataset_folder(name)
+    folder.mkdir()
+    (folder / "train.jsonl").touch()
+    return {"share": 1.0, "datasets": [folder]}
+
+
 def test_the_whole_ladder_is_walked_once() -> None:
     assert walked(COLOCATED)[0] == [
         "gradient checkpointing (model.gradient_checkpointing False -> True)",
@@ -51,18 +61,20 @@ def test_the_whole_ladder_is_walked_once() -> None:
     ]
 
 
-def test_a_pass_of_turns_is_halved_before_activations_are_recomputed() -> None:
+def test_a_pass_of_turns_is_halved_before_activations_are_recomputed(tmp_path: Path) -> None:
     duels = COLOCATED.having(environment={"channel": "duel"})
     halved = "half of a pass of turns (optimizer.micro_batch_tokens 8192 -> 4096)"
     recomputed = "gradient checkpointing (model.gradient_checkpointing False -> True)"
     assert walked(duels)[0][:2] == [halved, recomputed]
     shortest = duels.having(optimizer={"micro_batch_tokens": 4096})
     assert walked(shortest)[0][0] == recomputed  # half of it would hold no longest turn
-    mounted = duels.having(demonstrations={"share": 1.0, "datasets": ["/data/a--b"]})
+    mounted = duels.having(demonstrations=mounting(tmp_path))
     assert walked(mounted)[0][0] == recomputed
+    turns = duels.having(demonstrations=mounting(tmp_path, INTERCODE_DATASET))
+    assert walked(turns)[0] == walked(duels)[0]
 
 
-def test_rows_of_recorded_conversations_keep_their_length() -> None:
+def test_rows_of_recorded_conversations_keep_their_length(tmp_path: Path) -> None:
     """They are as long as they may be: a shorter pass would be one row and its neighbours, which
     are more tokens; and scores of shorter ones are of other tokens."""
     recorded = COLOCATED.having(
@@ -77,16 +89,18 @@ def test_rows_of_recorded_conversations_keep_their_length() -> None:
         "LoRA (model.tuning full -> lora)",
     ]
     beside_games = COLOCATED.having(
-        optimizer={"micro_batch_tokens": 4096}, demonstrations={"datasets": ["/data/a--b"]}
+        environment={"channel": "duel"},
+        optimizer={"micro_batch_tokens": 4096},
+        demonstrations=mounting(tmp_path),
     )
     assert not any("pass" in rung for rung in walked(beside_games)[0])
     wide = recorded.having(optimizer={"micro_batch_tokens": 16384})
     assert "half of a pass (optimizer.micro_batch_tokens 16384 -> 8192)" in walked(wide)[0]
 
 
-def test_games_of_duels_are_shortened_only_beside_mounted_rows() -> None:
+def test_games_of_duels_are_shortened_only_beside_mounted_rows(tmp_path: Path) -> None:
     duels = COLOCATED.having(environment={"channel": "duel"})
-    mounted = duels.having(demonstrations={"share": 1.0, "datasets": ["/data/a--b"]})
+    mounted = duels.having(demonstrations=mounting(tmp_path))
     shorter = [any("shorter" in rung for rung in walked(each)[0]) for each in (duels, mounted)]
     assert shorter == [False, True]
 

@@ -19,7 +19,7 @@ from entrypoint.job import parse_invocation
 from entrypoint.reaper import Ended
 from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
 from entrypoint.workload import HELD_TOKENS
-from miner.config.contract import INTERCODE, INTERCODE_DATASET, SWE, SWE_DATASET
+from miner.config.contract import INTERCODE, INTERCODE_DATASET, SWE, SWE_DATASET, dataset_folder
 from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
@@ -237,20 +237,33 @@ def test_a_base_that_vllm_cannot_load_is_trained_without_it(
     assert not any("vllm" in program.command for program in job.programs)
 
 
+@pytest.mark.parametrize(
+    ("mounted", "longest"),
+    [
+        ("a/b", 8192),
+        (INTERCODE_DATASET, HELD_TOKENS),
+        (f"{INTERCODE_DATASET},a/b", 8192),
+    ],
+)
 def test_rows_of_mounted_data_are_planned_beside_duels(
-    roots: dict[str, str], arguments: Arguments
+    roots: dict[str, str],
+    arguments: Arguments,
+    tmp_path: Path,
+    mounted: str,
+    longest: int,
 ) -> None:
-    data = {"MINER_DATASETS_DIR": "/data", "MINER_DATASETS": "a/b"}
-    longest = [
-        PlannedSettings(
-            parse_invocation(arguments(dataset_type=DUELS), {**os.environ, **roots, **mounted}),
-            3 * 10**9,
-        )
-        .batch_shape()
-        .longest_row
-        for mounted in ({}, data)
-    ]
-    assert longest == [HELD_TOKENS, 8192]
+    """Those of InterCode's set are as short as turns, and a folder without files has none."""
+    environ = roots | {"MINER_DATASETS_DIR": str(tmp_path), "MINER_DATASETS": mounted}
+    names = json.dumps({"environment_names": ["othello", INTERCODE]})
+    invocation = parse_invocation(arguments(dataset_type=names), {**os.environ, **environ})
+    settings = PlannedSettings(invocation, 3 * 10**9)
+    folders = [tmp_path / dataset_folder(name) / "data" for name in mounted.split(",")]
+    found = [settings.batch_shape().longest_row]
+    for change in (lambda at: at.mkdir(parents=True), lambda at: (at / "train.jsonl").touch()):
+        for folder in folders:
+            change(folder)
+        found.append(settings.batch_shape().longest_row)
+    assert found == [HELD_TOKENS, HELD_TOKENS, longest]
 
 
 def test_without_servers_episodes_are_played_in_process(

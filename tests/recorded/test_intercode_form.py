@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from miner.config.contract import INTERCODE_DATASET, dataset_folder
+from miner.config.contract import DUEL_TURN_TOKENS, INTERCODE_DATASET, dataset_folder
 from miner.config.errors import ConfigurationError
 from miner.duel.tools import shaped
 from miner.duel.tournament_files import COPY
@@ -164,6 +164,17 @@ def test_a_row_teaches_the_call_in_the_models_own_form(tmp_path: Path) -> None:
     )
     assert taught.completion_ids == renderer.encode_reply(written)
     assert found.every[0].tools == intercode_form.read_words().tools
+
+
+def test_a_row_that_is_longer_than_a_duels_turn_is_not_taught(tmp_path: Path) -> None:
+    """Plans hold no longer one, whatever an episode may have."""
+    lengths = range(0, 4 * DUEL_TURN_TOKENS, DUEL_TURN_TOKENS // 8)
+    found = mounted(tmp_path, *(row(f"{'?' * length} {length}", "cat a") for length in lengths))
+    rows = RecordedRows(found, ChatRenderer(build_tokenizer()), "qwen25", 4 * DUEL_TURN_TOKENS)
+    made = [each for number in range(len(lengths)) for each in rows.of(number)]
+    longest = max(len(each.prompt_ids) + len(each.completion_ids) for each in made)
+    assert len(made) < len(lengths)
+    assert DUEL_TURN_TOKENS // 2 < longest <= DUEL_TURN_TOKENS
 
 
 @pytest.mark.parametrize(
