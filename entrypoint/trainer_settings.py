@@ -11,11 +11,12 @@ from entrypoint.layout import Topology
 from entrypoint.paths import Paths
 from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.workload import learns_long_rows, workload
+from entrypoint.workload import learns_long_rows, others_than_intercode, workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import (
     DUEL_CHANNEL,
     DUEL_REPLY_TOKENS,
+    DUEL_TURN_TOKENS,
     GAMES,
     GOOFSPIEL,
     INTERCODE,
@@ -322,14 +323,16 @@ def _learning_tree(job: Job) -> Tree:
 
 def _recorded_tree(job: Job) -> Tree:
     """A job that learns mounted data alone. Nothing is sampled but replies that are evaluated."""
+    datasets = _without_games(job)
+    longest = RECORDED_TOKENS if others_than_intercode(datasets) else DUEL_TURN_TOKENS
     return {
-        "environment": {"channel": RECORDED_CHANNEL, "datasets": _without_games(job)},
+        "environment": {"channel": RECORDED_CHANNEL, "datasets": datasets},
         "rollout": {
             "groups_per_step": RECORDED_PER_STEP // 2,
             "group_size": 2,
             "temperature": 1.0,
             "max_reply_tokens": SWE_REPLY_TOKENS if SWE in job.environments else DUEL_REPLY_TOKENS,
-            "max_episode_tokens": RECORDED_TOKENS,
+            "max_episode_tokens": longest,
             "episode_seconds": DUEL_EPISODE_SECONDS,
         },
         "reward": {"credit": "episode"},

@@ -8,8 +8,9 @@ benchmarks.tokens --passes 0 --steps served own`, in passes of 8,192 tokens. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
@@ -120,11 +121,14 @@ RECORDED = Workload(
 """A recorded conversation, of which nothing is sampled: SWE-ZERO's 112 billion tokens in 12.3
 million, as its card has them."""
 
+INTERCODE = replace(RECORDED, trained=400, computed=400)
+"""A turn of InterCode: 160 tokens of messages in our words (SmolLM2's), the tools, a call."""
+
 
 def workload(settings: Settings) -> Workload:
     """Workload of the job's channel."""
     if FACTS[settings.environment.channel].supervised:
-        return RECORDED
+        return RECORDED if others_than_intercode(settings.environment.datasets) else INTERCODE
     if FACTS[settings.environment.channel].duels:
         played = duels(settings.environment.games, settings.reward.most_turns)
         return replace(played, teachers=settings.demonstrations.processes)
@@ -134,9 +138,13 @@ def workload(settings: Settings) -> Workload:
 def learns_long_rows(settings: Settings) -> bool:
     """Return whether conversations of data sets, each as long as an episode may be, are learned
     beside games: InterCode's are no longer than turns, and an empty folder has none."""
-    short = dataset_folder(INTERCODE_DATASET)
-    folders = [each for each in settings.demonstrations.datasets if each.name != short]
+    folders = others_than_intercode(settings.demonstrations.datasets)
     return any(file.is_file() for folder in folders for file in folder.rglob("*"))
+
+
+def others_than_intercode(folders: Iterable[Path]) -> list[Path]:
+    """Data sets but InterCode's own, whose rows are short."""
+    return [each for each in folders if each.name != dataset_folder(INTERCODE_DATASET)]
 
 
 def duels(games: Sequence[str], most_turns: int | None) -> Workload:

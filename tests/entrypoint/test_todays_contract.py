@@ -18,7 +18,7 @@ from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.reaper import Ended
 from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
-from entrypoint.workload import HELD_TOKENS
+from entrypoint.workload import HELD_TOKENS, workload
 from miner.config.contract import INTERCODE, INTERCODE_DATASET, SWE, SWE_DATASET, dataset_folder
 from miner.config.settings import Settings, to_toml
 from miner.games import GAMES
@@ -127,13 +127,19 @@ def test_a_job_of_tasks_learns_their_sets_alone_where_some_are_mounted(
     assert written.environment.datasets == job.settings.environment.datasets
 
 
-def test_replies_of_intercode_alone_are_as_long_as_its_turns(
-    roots: dict[str, str], arguments: Arguments
+@pytest.mark.parametrize(
+    ("mounted", "longest"), [(INTERCODE_DATASET, 2560), (f"a/b,{SWE_DATASET}", 16_384)]
+)
+def test_rows_of_intercode_alone_are_as_short_as_its_turns(
+    roots: dict[str, str], arguments: Arguments, mounted: str, longest: int
 ) -> None:
-    environ = roots | {"MINER_DATASETS": INTERCODE_DATASET, "MINER_DATASETS_DIR": "/data"}
+    environ = roots | {"MINER_DATASETS": mounted, "MINER_DATASETS_DIR": "/data"}
     job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["intercode"]}')
     assert job.settings.environment.channel == "recorded"
     assert job.settings.rollout.max_reply_tokens == 512
+    wanted = PlannedSettings(job.invocation, parameters=10**9).settings
+    assert wanted.rollout.max_episode_tokens == longest
+    assert longest / 10 < workload(wanted).trained < longest
 
 
 def test_a_job_without_a_task_leaves_its_data_out(
