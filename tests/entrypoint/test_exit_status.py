@@ -24,8 +24,8 @@ Writer = Callable[..., Path]
 
 
 def test_document_lists_exactly_the_statuses() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    assert rows == [(str(s.value), s.label, s.meaning) for s in ExitStatus]
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| .+ \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == [(str(s.value), s.label) for s in ExitStatus]
 
 
 def test_statuses_stay_out_of_the_shells_and_the_engines_ranges() -> None:
