@@ -155,7 +155,7 @@ def create_app(settings: ServerSettings) -> ASGIApp:
     _add_common_routes(app, {method.name: method for method in methods})
     faulty = FaultMiddleware(
         _Shortcut(app, methods),
-        forget=stepped.episodes.remove,
+        forget=lambda episode_id: stepped.episodes.pop(episode_id, None),
         forget_all=stepped.episodes.clear,
         plan=settings.faults,
     )

@@ -1,17 +1,10 @@
-"""The episodes of the training API: who plays what.
-
-Invariants: no more than `KEPT` episodes are remembered, those of the latest starts (the real server
-forgets none); a finished one keeps no game, only what /state answers.
-"""
+"""An episode of the training API; a finished one keeps no game, only what /state answers."""
 
 import uuid
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 from miner.environments.games.session import GameSession
-
-KEPT = 20_000
 
 
 @dataclass(slots=True)
@@ -49,29 +42,3 @@ class Episode:
         if self.last_opponent_action is not None:
             info["last_opponent_action"] = self.last_opponent_action
         return info
-
-
-class EpisodeStore:
-    """Finds episodes by id."""
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._episodes: OrderedDict[str, Episode] = OrderedDict()
-
-    def add(self, episode: Episode) -> None:
-        """Remember a new episode."""
-        self._episodes[episode.episode_id] = episode
-        if len(self._episodes) > self._kept:
-            self._episodes.popitem(last=False)
-
-    def find(self, episode_id: str) -> Episode | None:
-        """Return the episode with this id; None where there is none."""
-        return self._episodes.get(episode_id)
-
-    def remove(self, episode_id: str) -> bool:
-        """Forget an episode; whether there was one."""
-        return self._episodes.pop(episode_id, None) is not None
-
-    def clear(self) -> None:
-        """Forget everything, as a restarted server has."""
-        self._episodes.clear()

@@ -3,22 +3,26 @@
 Invariants:
 * an answer is HTTP 200 for every end of an episode; only unusable arguments raise
   `BadArguments`, which the real server answers with 500;
-* an action that cannot be read changes nothing: no move, no random number is drawn.
+* an action that cannot be read changes nothing: no move, no random number is drawn;
+* no more than `KEPT` episodes are remembered, those of the latest starts (the real server forgets
+  none).
 """
 
 import re
 import sys
+from collections import OrderedDict
 from typing import Any
 
 from miner.environments.games import CHANCE, GameSession, parse_step_action
 from miner.environments.games.session import CardApplication
 from mock_env_server import wording
-from mock_env_server.episodes import Episode, EpisodeStore
+from mock_env_server.episodes import Episode
 from mock_env_server.rooms import GameRoom, random_seed, random_task_id
 from mock_env_server.settings import ServerSettings
 
 Answer = dict[str, Any]
 INVALID_ACTION_REWARD = -0.01
+KEPT = 20_000
 _NO_INFO = {
     "task_id": None,
     "seed": None,
@@ -42,7 +46,7 @@ class SteppedGames:
         self._card_application: CardApplication = (
             "faulty" if settings.mode == "faithful" else "asked"
         )
-        self.episodes = EpisodeStore()
+        self.episodes: OrderedDict[str, Episode] = OrderedDict()
 
     async def reset(self, task_id: Any = None, seed: Any = None, opponent: Any = "mcts") -> Answer:
         """Start an episode. What is missing is drawn at random, the game too."""
@@ -70,7 +74,9 @@ class SteppedGames:
                 "opponent_type": opponent,
             },
         )
-        self.episodes.add(episode)
+        self.episodes[episode.episode_id] = episode
+        if len(self.episodes) > KEPT:
+            self.episodes.popitem(last=False)
         self._look(episode, session)
         rules = session.game.rules
         return _answer(episode, observation=wording.first_observation(rules, episode.observation))
@@ -111,7 +117,7 @@ class SteppedGames:
         """Forget an episode."""
         if not episode_id:
             return {"status": "ok", "stopped": False, "message": wording.NO_EPISODE}
-        if self.episodes.remove(_hashable(episode_id)):
+        if self.episodes.pop(_hashable(episode_id), None):
             return {"status": "ok", "stopped": True, "episode_id": episode_id}
         return {"status": "ok", "stopped": False, "message": wording.not_found(episode_id)}
 
@@ -119,7 +125,7 @@ class SteppedGames:
         """Return the episode, or the answer with the reason why there is none."""
         if not episode_id:
             return _lost(None, "no_episode_id", wording.NO_EPISODE)
-        episode = self.episodes.find(_hashable(episode_id))
+        episode = self.episodes.get(_hashable(episode_id))
         if episode is None:
             return _lost(episode_id, "episode_not_found", wording.unknown_episode(episode_id))
         return episode

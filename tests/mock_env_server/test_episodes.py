@@ -2,35 +2,32 @@
 
 import asyncio
 
-from mock_env_server.episodes import Episode, EpisodeStore
+import pytest
+
 from mock_env_server.rooms import GameRoom
 from mock_env_server.settings import ServerSettings
 from mock_env_server.stepping import SteppedGames
 
 
-def episode() -> Episode:
-    return Episode(session=None, fixed_info={})
+def test_only_the_latest_episodes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mock_env_server.stepping.KEPT", 3)
 
+    async def play() -> list[object]:
+        games = SteppedGames(ServerSettings(), GameRoom(ServerSettings()))
+        names = [(await games.reset(0, 0, "random"))["episode_id"] for _ in range(5)]
+        return [(await games.state(name))["truncated"] for name in names]
 
-def test_only_the_latest_episodes_are_kept() -> None:
-    episodes = EpisodeStore(kept=3)
-    all_of_them = [episode() for _ in range(5)]
-    for one in all_of_them:
-        episodes.add(one)
-    found = [episodes.find(one.episode_id) is one for one in all_of_them]
-    assert found == [False, False, True, True, True]
+    assert asyncio.run(play()) == [True, True, False, False, False]
 
 
 def test_an_episode_is_found_until_it_is_stopped() -> None:
-    episodes = EpisodeStore()
-    kept, stopped = episode(), episode()
-    episodes.add(kept)
-    episodes.add(stopped)
-    assert [episodes.remove(stopped.episode_id) for _ in range(2)] == [True, False]
-    assert episodes.find(kept.episode_id) is kept
-    assert episodes.find(stopped.episode_id) is None
-    episodes.clear()
-    assert episodes.find(kept.episode_id) is None
+    async def play() -> tuple[list[object], list[object]]:
+        games = SteppedGames(ServerSettings(), GameRoom(ServerSettings()))
+        kept, stopped = [(await games.reset(0, 0, "random"))["episode_id"] for _ in range(2)]
+        stops = [(await games.stop(stopped))["stopped"] for _ in range(2)]
+        return stops, [(await games.state(name))["truncated"] for name in (kept, stopped)]
+
+    assert asyncio.run(play()) == ([True, False], [False, True])
 
 
 async def _played_out() -> tuple[SteppedGames, str]:
@@ -46,9 +43,8 @@ async def _played_out() -> tuple[SteppedGames, str]:
 
 def test_a_finished_episode_lets_go_of_its_game() -> None:
     games, name = asyncio.run(_played_out())
-    found = games.episodes.find(name)
-    assert found is not None
-    assert found.session is None
+    found = games.episodes[name]
+    assert (found.done, found.session) == (True, None)
 
 
 def test_a_forgotten_episode_is_answered_as_not_found() -> None:
