@@ -39,7 +39,6 @@ def _listed(helps: Mapping[str, str]) -> str:
 
 
 _FAULTS = "Faults on demand"
-_LIMITS = "Limits"
 _OPTIONS = {
     "paths": "--fault-path",
     "rates": "--fault",
@@ -100,16 +99,6 @@ Admin = Annotated[
         "--admin", help="Serve GET, PUT and DELETE /admin/faults.", rich_help_panel=_FAULTS
     ),
 ]
-MctsSimulations = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Searches per MCTS move; default: the game's.", rich_help_panel=_LIMITS
-    ),
-]
-MctsRollouts = Annotated[
-    int | None,
-    typer.Option(min=1, help="Rollouts per search; default: the game's.", rich_help_panel=_LIMITS),
-]
 
 
 def main(
@@ -122,8 +111,6 @@ def main(
     latency: LatencyOption = 0.0,
     restart_after: RestartAfter = None,
     admin: Admin = False,
-    mcts_simulations: MctsSimulations = None,
-    mcts_rollouts: MctsRollouts = None,
 ) -> None:
     """A stand-in for the tournament's environment server, for tests and for training at home.
 
@@ -143,14 +130,7 @@ def main(
         chosen_quirks = parse_quirks(quirks or [])
     except ValueError as error:
         raise typer.BadParameter(_reason(error)) from error
-    settings = ServerSettings(
-        mode=mode,
-        quirks=chosen_quirks,
-        faults=plan,
-        admin=admin,
-        mcts_max_simulations=mcts_simulations,
-        mcts_num_rollouts=mcts_rollouts,
-    )
+    settings = ServerSettings(mode=mode, quirks=chosen_quirks, faults=plan, admin=admin)
     try:
         run(settings, host, port)
     except OSError as error:

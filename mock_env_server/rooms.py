@@ -53,8 +53,6 @@ class GameRoom:
                 opponent=str(opponent),
                 stream=stream,
                 card_application=card_application,
-                mcts_max_simulations=self._settings.mcts_max_simulations,
-                mcts_num_rollouts=self._settings.mcts_num_rollouts,
             )
 
         try:

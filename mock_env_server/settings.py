@@ -19,8 +19,6 @@ class ServerSettings:
         quirks: weaknesses of the real server that are switched on.
         faults: faults that are active from the start.
         admin: true if /admin/faults changes the faults of the running server.
-        mcts_max_simulations, mcts_num_rollouts: search budget of the "mcts" opponent, None for
-            each game's own.
         chat_backoff_s: pause before the first repetition of a failed chat request, then doubled.
     """
 
@@ -28,6 +26,4 @@ class ServerSettings:
     quirks: frozenset[Quirk] = frozenset()
     faults: FaultPlan = NO_FAULTS
     admin: bool = False
-    mcts_max_simulations: int | None = None
-    mcts_num_rollouts: int | None = None
     chat_backoff_s: float = 1.0

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from miner.games import game_named
 from mock_env_server.__main__ import app
 from mock_env_server.app import MAX_BODY_BYTES
 from mock_env_server.quirks import Quirk
@@ -48,10 +49,10 @@ async def test_sigterm_lets_a_request_in_progress_finish(model: ChatStub) -> Non
 
 
 async def test_sigterm_does_not_wait_for_a_search() -> None:
-    endless = ("--mcts-simulations", "100000000", "--mcts-rollouts", "1000")
-    with running_server("faithful", *endless) as server:
-        episode_id = await new_episode(server.base_url, 100_000_000, 0, "mcts")
-        body = {"action": "0", "episode_id": episode_id}
+    othello, first_move = game_named("othello").task_ids[0], "19"  # its searches take seconds
+    with running_server() as server:
+        episode_id = await new_episode(server.base_url, othello, 0, "mcts")
+        body = {"action": first_move, "episode_id": episode_id}
         steps = [asyncio.create_task(post(server.base_url, "/step", body)) for _ in range(2)]
         # One of the two is refused as not_your_turn: the search of the other has begun.
         _, searching = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)

@@ -1,20 +1,27 @@
 """MCTS opponents think beside the server; with the `block` quirk they think in its place."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Iterator
 
 import aiohttp
 import orjson
+import pytest
 
 from mock_env_server.quirks import Quirk
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed
 from tests.mock_env_server.http import evaluate, new_episode, result
+from tests.searches import searches_of
 from tests.served import serve_in_thread
 
 LIARS_DICE = 100_000_000
-# A move takes about a second, in which a healthy server answers hundreds of requests.
-SETTINGS = ServerSettings(mcts_max_simulations=60_000, mcts_num_rollouts=20)
+
+
+@pytest.fixture(autouse=True)
+def _long_searches() -> Iterator[None]:
+    """A move takes about a second, in which a healthy server answers hundreds of requests."""
+    with searches_of(60_000, 20):
+        yield
 
 
 async def first_answered(server: str) -> set[str]:
@@ -45,7 +52,7 @@ async def test_health_is_answered_while_an_opponent_thinks(server: str) -> None:
 
 
 async def test_block_makes_everything_wait() -> None:
-    with serve_in_thread(replace(SETTINGS, quirks=frozenset({Quirk.BLOCK}))) as server:
+    with serve_in_thread(ServerSettings(quirks=frozenset({Quirk.BLOCK}))) as server:
         assert "step" in await first_answered(server)
 
 

@@ -8,18 +8,23 @@ import aiohttp
 import orjson
 import pytest
 
-from mock_env_server.settings import ServerSettings
 from tests.mock_env_server import recordings
 from tests.recordings import load
+from tests.searches import searches_of
 
-# Random games against MCTS come up; how well it plays is not what is compared here.
-SETTINGS = ServerSettings(mcts_max_simulations=2, mcts_num_rollouts=1)
 ROWS = load("train_api.jsonl")
 EPISODES = [row for row in ROWS if "group" not in row]
 GROUPS = {row["group"]: row for row in ROWS if "group" in row}
 EXTRA_METHODS = {"decode_task_id", "create_game", "api_key", "_parse_action"}
 """Helpers of the real server that happen to be callable; no client needs them."""
 _ID = re.compile(r"<EPISODE_ID(?:_\d+)?>")
+
+
+@pytest.fixture(autouse=True)
+def _quick_searches() -> Iterator[None]:
+    """Random games against MCTS come up; how well it plays is not what is compared here."""
+    with searches_of(2, 1):
+        yield
 
 
 class Replay:

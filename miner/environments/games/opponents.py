@@ -83,15 +83,7 @@ def opponent_seed(seed: int, stream: Stream, player: int) -> int:
     return seed + 2 if stream == "train" else seed + 4 + player
 
 
-def make_opponent(
-    name: str,
-    game: Game,
-    loaded: pyspiel.Game,
-    seed: int,
-    *,
-    mcts_max_simulations: int | None = None,
-    mcts_num_rollouts: int | None = None,
-) -> Opponent:
+def make_opponent(name: str, game: Game, loaded: pyspiel.Game, seed: int) -> Opponent:
     """The opponent `name`, seeded. In games that servers do not search every name means random.
 
     Raises: `ConfigurationError` for a name that is not one of `OPPONENTS`.
@@ -100,12 +92,7 @@ def make_opponent(
     if not simulations or name == "random":
         return RandomOpponent(seed)
     if name == "mcts":
-        return MctsOpponent(
-            loaded,
-            seed,
-            mcts_max_simulations or simulations,
-            mcts_num_rollouts or rollouts,
-        )
+        return MctsOpponent(loaded, seed, simulations, rollouts)
     raise ConfigurationError(
         f"unknown opponent {name!r} for {game.name}: expected one of {', '.join(OPPONENTS)}"
     )

@@ -45,7 +45,6 @@ class GameSession:
         card_application: "asked" plays the action asked for. "faulty" repeats the defect of the
             real server's /step in simultaneous games: the joint move is packed with the deck
             size, but unpacked as indices into the current hands.
-        mcts_max_simulations, mcts_num_rollouts: override the game's own search budget.
 
     Raises: `ConfigurationError` for a game or opponent that does not exist, ValueError (numpy's)
     for a seed out of range.
@@ -59,8 +58,6 @@ class GameSession:
         opponent: str = "random",
         stream: Stream = "evaluate",
         card_application: CardApplication = "asked",
-        mcts_max_simulations: int | None = None,
-        mcts_num_rollouts: int | None = None,
     ) -> None:
         self.task_id = task_id
         self.seed = seed
@@ -79,8 +76,6 @@ class GameSession:
             self.game,
             self._loaded,
             opponent_seed(seed, stream, self._opponent_seat),
-            mcts_max_simulations=mcts_max_simulations,
-            mcts_num_rollouts=mcts_num_rollouts,
         )
         self._state = self._loaded.new_initial_state()
         self._last_opponent_action: int | None = None

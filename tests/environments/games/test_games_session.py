@@ -15,6 +15,7 @@ from miner.environments.games import CHANCE, GameSession
 from miner.environments.games.opponents import Stream
 from miner.environments.games.session import CardApplication
 from miner.games import game_named, goofspiel
+from tests.searches import searches_of
 
 goofspiel_tasks = st.integers(0, 99_999_999)
 seeds = st.integers(0, LARGEST_SEED)
@@ -206,9 +207,8 @@ def test_the_searching_opponent_repeats(name: str) -> None:
     first, _ = game_named(name).task_ids
     histories = []
     for _ in range(2):
-        session = GameSession(
-            first, 7, opponent="mcts", mcts_max_simulations=10, mcts_num_rollouts=1
-        )
+        with searches_of(10, 1):
+            session = GameSession(first, 7, opponent="mcts")
         for _ in range(10):
             if session.done:
                 break
@@ -224,9 +224,8 @@ def test_the_searching_opponent_beats_the_random_one() -> None:
     def lost(opponent: str) -> float:
         total = 0.0
         for seed in range(30):
-            session = GameSession(
-                700_000_000, seed, opponent=opponent, mcts_max_simulations=50, mcts_num_rollouts=4
-            )
+            with searches_of(50, 4):
+                session = GameSession(700_000_000, seed, opponent=opponent)
             rng = random.Random(seed)
             while not session.done:
                 session.play(rng.choice(session.legal_actions()))
