@@ -9,6 +9,8 @@ from miner.chat_client import ChatClient, ChatError
 from miner.environments import Message
 from miner.http_replies import Connections, excerpt
 
+BACKOFF_S = 1.0
+"""Pause before the first repetition of a failed request; then it doubles."""
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "total_tokens")
 
 
@@ -23,7 +25,6 @@ class ChatModel:
     Args:
         connections: to use.
         base_url: the part before `/chat/completions`.
-        backoff_s: pause before the first repetition.
     """
 
     connections: Connections
@@ -32,7 +33,6 @@ class ChatModel:
     model: Any
     seed: Any
     temperature: Any
-    backoff_s: float
 
     async def complete(self, messages: Sequence[Message]) -> tuple[str, dict[str, Any] | None]:
         """The reply to a conversation, however long it takes, and the reported usage, if any.
@@ -53,7 +53,7 @@ class ChatModel:
         if self.temperature is not None:
             body["temperature"] = self.temperature
         client = ChatClient(
-            self.base_url, api_key=self.api_key, tries=None, pause_s=self.backoff_s,
+            self.base_url, api_key=self.api_key, tries=None, pause_s=BACKOFF_S,
             patience_s=None, connections=self.connections,
         )  # fmt: skip
         try:

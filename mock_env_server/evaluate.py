@@ -121,7 +121,6 @@ class GradedGames:
                 model=model,
                 seed=seed,
                 temperature=temperature,
-                backoff_s=self._settings.chat_backoff_s,
             )
             error = await self._within(timeout, self._play(episode, chat))
         result = episode.result(error)

@@ -19,11 +19,9 @@ class ServerSettings:
         quirks: weaknesses of the real server that are switched on.
         faults: faults that are active from the start.
         admin: true if /admin/faults changes the faults of the running server.
-        chat_backoff_s: pause before the first repetition of a failed chat request, then doubled.
     """
 
     mode: Mode = "faithful"
     quirks: frozenset[Quirk] = frozenset()
     faults: FaultPlan = NO_FAULTS
     admin: bool = False
-    chat_backoff_s: float = 1.0

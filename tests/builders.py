@@ -311,6 +311,11 @@ class ScriptedSampler:
     async def end_session(self, session: int) -> None:
         self.ended.append(session)
 
+    @property
+    def only_session(self) -> list[tuple[tuple[int, ...], Sample]]:
+        [exchanges] = self.exchanges.values()
+        return exchanges
+
 
 def build_sample(token_ids: Sequence[int], *, stop: bool = True) -> Sample:
     """A sample whose logprobs tell its tokens apart."""

@@ -195,12 +195,12 @@ FACTS = (
 LICENCES = ("LICENSE", "NOTICE")
 
 
-def differences(clone: Path, own: Path = Path()) -> list[Difference]:
+def differences(clone: Path) -> list[Difference]:
     """Return what `clone` holds otherwise than this miner is built for.
 
     Args:
         clone: of the tournament's repository.
-        own: this repository, whose licence is to equal the tournament's.
+            Its licence is compared with that of the working folder.
 
     Raises: `ConfigurationError` for a folder that is not such a clone.
     """
@@ -211,7 +211,7 @@ def differences(clone: Path, own: Path = Path()) -> list[Difference]:
         )
     found = [different for fact in FACTS if (different := _compare(clone, fact))]
     for name in LICENCES:
-        ours, theirs = own / name, clone / name
+        ours, theirs = Path(name), clone / name
         if ours.is_file() and (not theirs.is_file() or ours.read_bytes() != theirs.read_bytes()):
             fact = Fact(name, (name,), constant(name), f"{ours}", "scripts/check_submission.py")
             found.append(Difference(fact, name, "another text"))

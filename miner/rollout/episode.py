@@ -66,23 +66,13 @@ class EpisodeTooLong(Exception):
 
 
 class SampledConversation:
-    """`Conversation` that samples its replies and keeps all tokens with a `TrajectoryBuilder`.
+    """`Conversation` that samples its replies and keeps all tokens with a `TrajectoryBuilder`."""
 
-    Args:
-        session: of this conversation in the sampler; None for a new one.
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        renderer: ChatRenderer,
-        params: EpisodeParams,
-        session: int | None = None,
-    ) -> None:
+    def __init__(self, sampler: Sampler, renderer: ChatRenderer, params: EpisodeParams) -> None:
         self._sampler = sampler
         self._renderer = renderer
         self._params = params
-        self._session = new_session() if session is None else session
+        self._session = new_session()
 
     def begin(self, task: EpisodeTask, observation: Observation) -> None:
         self._task = task
@@ -141,13 +131,12 @@ async def play_episode(
     sampler: Sampler,
     renderer: ChatRenderer,
     params: EpisodeParams,
-    session: int | None = None,
 ) -> Trajectory:
     """Play `task` to its end with a `SampledConversation`.
 
     Raises: EnvironmentFault, SamplerError, EpisodeTooLong, RolloutStopped.
     """
-    conversation = SampledConversation(sampler, renderer, params, session)
+    conversation = SampledConversation(sampler, renderer, params)
     try:
         return conversation.trajectory(await play(environment, task, conversation))
     except EpisodeTooLong:

@@ -22,7 +22,7 @@ Piece = tuple[str, bool]
 
 @dataclass(frozen=True, slots=True)
 class FormRecipe:
-    """All that decides the weights, but dialogues and seed.
+    """All that decides the weights, but dialogues.
 
     Attributes:
         steps: optimizer steps of `batch` dialogues each.
@@ -40,13 +40,12 @@ def build_form_base(
     dialogue: Callable[[random.Random], list[Piece]],
     *,
     recipe: FormRecipe | None = None,
-    seed: int = 0,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
     """Make a base model of what `dialogue` draws and put it at `out`."""
     recipe = recipe or FormRecipe()
-    model = build_network(tokenizer, recipe.network, seed)
-    _learn(model, tokenizer, dialogue, recipe, random.Random(seed), progress)
+    model = build_network(tokenizer, recipe.network, seed=0)
+    _learn(model, tokenizer, dialogue, recipe, random.Random(0), progress)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return out

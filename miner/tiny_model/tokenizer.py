@@ -26,6 +26,7 @@ CHAT_TEMPLATE = (
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 NUMBERS = 100
 """Numbers below this are single tokens."""
+_MERGES = 150
 
 _REMARK = r"\n\([^\n]*\)"
 _OPTION = r"\n?\d+ ->(?: [^\n]*)?"
@@ -37,23 +38,20 @@ _PIECES = "|".join((_LABELLED, _REMARK, _OPTION, _DIGITS, _NUMBER, _WORDS, r"\s+
 """The pieces a text is cut into; _WORDS runs to the next number that stands apart, or line end."""
 
 
-def build_tokenizer(
-    texts: Iterable[str], prose: Iterable[str] = (), *, merges: int = 150
-) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str], prose: Iterable[str] = ()) -> PreTrainedTokenizerFast:
     """A tokenizer with a chat template, EOS and padding; a pure function of its arguments.
 
     Args:
         texts: texts as the model will see them; pieces found twice become whole tokens.
         prose: further texts; each of their pieces becomes a whole token, and the byte pair
             merges, which all other text falls back to, are learned from their words.
-        merges: number of byte pair merges.
     """
     prose = tuple(prose)
     cut = _pre_tokenizer(_PIECES)
     counts = Counter(piece for text in texts for piece in _pieces(cut, text))
     common = sorted((p for p, n in counts.items() if n >= 2), key=lambda p: (-counts[p], p))
     words = dict.fromkeys(piece for text in prose for piece in _pieces(cut, text))
-    pairs = _learn_merges(prose, merges)
+    pairs = _learn_merges(prose)
     vocabulary: dict[str, int] = {}
     for token in (
         PAD,
@@ -122,11 +120,11 @@ def _number_tokens(cut: pre_tokenizers.Sequence) -> Iterator[str]:
         yield str(number)
 
 
-def _learn_merges(prose: tuple[str, ...], count: int) -> list[tuple[str, str]]:
+def _learn_merges(prose: tuple[str, ...]) -> list[tuple[str, str]]:
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = _byte_level(use_regex=True)
     trainer = trainers.BpeTrainer(
-        vocab_size=len(_ALPHABET) + count,
+        vocab_size=len(_ALPHABET) + _MERGES,
         initial_alphabet=_ALPHABET,
         show_progress=False,
     )

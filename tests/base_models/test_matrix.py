@@ -115,7 +115,6 @@ async def test_every_deck_size_fits_with_a_retry_in_every_turn(base, size_index,
         ReplyWriter(base.tokenizer, base.chat.renderer),
         base.chat.renderer,
         params,
-        0,
     )
     turns = 7 + 2 * size_index
     assert len(trajectory.turns) == 2 * turns

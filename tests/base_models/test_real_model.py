@@ -32,7 +32,6 @@ async def test_smollm2_is_published_and_plays_a_whole_game(tmp_path):
             sampler,
             chat.renderer,
             params,
-            1,
         )
     assert game.score in (0.0, 0.5, 1.0)
     assert len(game.turns) >= 7  # of eight cards the last plays itself

@@ -114,12 +114,15 @@ def test_another_repository_is_refused(tmp_path: Path) -> None:
         differences(tmp_path)
 
 
-def test_the_licence_is_the_tournaments(clone: Path, tmp_path: Path) -> None:
+def test_the_licence_is_the_tournaments(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for folder in (clone, tmp_path):
         (folder / "LICENSE").write_text("a licence")
-    assert differences(clone, own=tmp_path) == []
+    assert differences(clone) == []
     (clone / "LICENSE").write_text("another")
-    assert [difference.fact.name for difference in differences(clone, own=tmp_path)] == ["LICENSE"]
+    assert [difference.fact.name for difference in differences(clone)] == ["LICENSE"]
 
 
 def test_what_depends_on_a_fact_is_there() -> None:

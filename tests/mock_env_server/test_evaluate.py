@@ -9,15 +9,20 @@ import pytest
 from aiohttp import web
 
 from miner.http_replies import CHAT_REPLY_LIMIT
+from mock_env_server import chat_client
 from mock_env_server.quirks import DEADLOCK_AT, Quirk
 from mock_env_server.settings import ServerSettings
 from tests.mock_env_server.chat_stub import ChatStub, lowest_legal_id, streamed, whole
 from tests.mock_env_server.http import evaluate, new_episode, result
 from tests.served import serve_in_thread
 
-SETTINGS = ServerSettings(chat_backoff_s=0.01)
 TURNS = 7
 """Decisions of an 8-card game."""
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_client, "BACKOFF_S", 0.01)
 
 
 def answering(request: dict[str, Any], n: int) -> web.Response:
@@ -65,10 +70,12 @@ async def test_a_failure_that_passes_is_survived(server: str, model: ChatStub) -
     assert all(count == 3 for turns, count in asked.items() if turns > 2)
 
 
-async def test_the_pause_between_attempts_doubles(model: ChatStub) -> None:
+async def test_the_pause_between_attempts_doubles(
+    server: str, model: ChatStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_client, "BACKOFF_S", 0.1)
     url = model.url("m", lambda request, n: web.Response(status=500))
-    with serve_in_thread(ServerSettings(chat_backoff_s=0.1)) as server:
-        await evaluate(server, url, timeout=1.5)  # attempts at 0, 0.1, 0.3, 0.7 and 1.5 > 1.35 s
+    await evaluate(server, url, timeout=1.5)  # attempts at 0, 0.1, 0.3, 0.7 and 1.5 > 1.35 s
     assert 1 < len(model.requests["m"]) <= 4
 
 

@@ -51,7 +51,7 @@ def play(name, replies, *, rounds=None, environment=None, params=PARAMS):
     script = iter(replies)
     sampler = ScriptedSampler(reply=lambda _: next(script))
     environment = environment or CountingEnvironment(rounds or len(replies))
-    episode = play_episode(environment, build_task(), sampler, RENDERERS[name], params, 3)
+    episode = play_episode(environment, build_task(), sampler, RENDERERS[name], params)
     return asyncio.run(episode), sampler, environment
 
 
@@ -78,7 +78,7 @@ def test_rows_are_exactly_what_crossed_the_sampler(game):
     name, replies, goes_on = game
     environment = CountingEnvironment(len(replies), goes_on=goes_on)
     trajectory, sampler, _ = play(name, replies, environment=environment)
-    exchanges = sampler.exchanges[3]
+    exchanges = sampler.only_session
     assert [sample for _, sample in exchanges] == replies
     assert [turn.reply for turn in trajectory.turns] == environment.replies
 
@@ -132,7 +132,7 @@ def test_clean_episode_is_one_row_equal_to_the_tokenised_conversation():
     assert [t.action for t in trajectory.turns] == [1, 2, None]
     assert [t.valid for t in trajectory.turns] == [True, True, False]
     assert trajectory.score == pytest.approx(2 / 3)
-    assert sampler.ended == [3]
+    assert sampler.ended == list(sampler.exchanges)
 
 
 def test_a_fresh_chat_is_a_row_of_its_messages_alone():
@@ -159,9 +159,9 @@ def test_what_the_environment_appends_continues_in_the_reply_and_is_not_trained(
     trajectory, sampler, _ = play("chatml", replies, environment=environment)
     (row,) = trajectory.rows
     tokenizer = TOKENIZERS["chatml"]
-    second_prompt, _ = sampler.exchanges[3][1]
+    second_prompt, _ = sampler.only_session[1]
     assert tokenizer.decode(second_prompt).endswith("assistant\n<code>1</code><output>1</output>")
-    third_prompt, _ = sampler.exchanges[3][2]
+    third_prompt, _ = sampler.only_session[2]
     chat = [
         *trajectory.turns[0].messages,
         {"role": "assistant", "content": "<code>1</code><output>1</output><output>1</output> 2"},
@@ -235,7 +235,7 @@ def test_tools_are_in_every_chat_and_a_call_keeps_its_special_tokens():
     environment = Tooled(4, goes_on=["in the chat", "in a fresh chat"])
     trajectory, sampler, _ = play("tools", replies, environment=environment)
     assert environment.replies == ["<|endoftext|>1", "2", "short", "4"]
-    prompts = [tokenizer.decode(prompt) for prompt, _ in sampler.exchanges[3]]
+    prompts = [tokenizer.decode(prompt) for prompt, _ in sampler.only_session]
     assert [prompt.count("run_code") for prompt in prompts] == [1] * 4
     assert "assistant\nshort<|im_end|>" in prompts[1]
     kinds = [turn.drift for turn in trajectory.turns]

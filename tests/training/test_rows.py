@@ -52,7 +52,7 @@ def episodes_of(template, goes_on):
         environment = CountingEnvironment(4 - member, goes_on=goes_on)
         params = EpisodeParams(SamplingParams(max_tokens=16), max_tokens=4000)
         sampler = ScriptedSampler(reply)
-        episode = play_episode(environment, build_task(), sampler, renderer, params, member)
+        episode = play_episode(environment, build_task(), sampler, renderer, params)
         return asyncio.run(episode)
 
     return tokenizer, [played(member) for member in range(GROUP)]

@@ -15,7 +15,7 @@ from miner.duel.outcome import Cause
 from miner.duel.players.base import PlayerError, Reply, ReplyForfeit
 from miner.duel.tools import offered_tools, shaped, without_thoughts
 from miner.duel.turn import TEMPERATURE, Request
-from miner.inference.sampler import Sampler, SamplerError, SamplingParams
+from miner.inference.sampler import SamplerError, SamplingParams
 from miner.inference.transformers.sampler import TransformersSampler
 from miner.rollout.model_folder import LoadedChat, load_model_folder
 
@@ -27,29 +27,26 @@ class ModelPlayer:
     """Plays by a `Sampler`: many games at once share its batches.
 
     Args:
-        sampler: generates; it belongs to the caller unless `owned`.
+        sampler: generates; closed with the player.
         chat: the model's tokenizer and template, for prompts and for counting notes.
         family: of the tool-call parser, one of `calls.FORMS`.
         context: longest prompt and reply together, in tokens.
-        owned: close the sampler with the player.
     """
 
     def __init__(
         self,
         name: str,
-        sampler: Sampler,
+        sampler: TransformersSampler,
         chat: LoadedChat,
         *,
         family: str,
         context: int,
-        owned: TransformersSampler | None = None,
     ) -> None:
         self.name = name
         self._sampler = sampler
         self._renderer = chat.renderer
         self._family = family
         self._context = context
-        self._owned = owned
         self.counter: TokenCounter = TokenizerCounter(chat.tokenizer)
 
     async def reply(self, request: Request) -> Reply:
@@ -79,9 +76,8 @@ class ModelPlayer:
         )
 
     async def close(self) -> None:
-        """End the sampler's thread, if it is the player's own."""
-        if self._owned is not None:
-            self._owned.close()
+        """End the sampler's thread."""
+        self._sampler.close()
 
 
 def load_model_player(folder: Path, name: str) -> ModelPlayer:
@@ -103,5 +99,4 @@ def load_model_player(folder: Path, name: str) -> ModelPlayer:
         loaded.chat,
         family=folder_family(folder, loaded.chat.tokenizer),
         context=loaded.model.config.get_text_config().max_position_embeddings,
-        owned=sampler,
     )

@@ -62,7 +62,7 @@ async def play(
     sampler = ScriptedSampler(reply=lambda _: said(tokenizer, next(script)))
     source = CodeAgentSource(Arithmetic(), executor or ScriptedExecutor(), form=form, **options)
     renderer = ChatRenderer(TOKENIZERS[tokenizer])
-    return await play_episode(source.open(), TASK, sampler, renderer, params, 3), sampler
+    return await play_episode(source.open(), TASK, sampler, renderer, params), sampler
 
 
 def texts(trajectory: Trajectory, tokenizer: str = "chatml") -> tuple[str, str]:
@@ -80,7 +80,7 @@ async def test_inline_output_continues_in_the_assistants_own_message() -> None:
     assert whole.endswith("<code>6*7</code><output>42</output>so 42<|im_end|>")
     assert trained == "<code>6*7</code>.so 42<|im_end|>"
     assert trajectory.score == 1.0
-    [(first, _), (second, _)] = sampler.exchanges[3]
+    [(first, _), (second, _)] = sampler.only_session
     assert second[: len(first)] == first
 
 
@@ -97,7 +97,7 @@ async def test_message_output_is_the_users_next_message() -> None:
 async def test_every_sampled_token_is_trained_as_it_was_sampled(form: Form, tokenizer: str) -> None:
     replies = ["a <code>1</code>", "<code>2</code>", "b <code>print(3)</code> over", "42"]
     trajectory, sampler = await play(replies, form, tokenizer)
-    sampled = [sample.token_ids for _, sample in sampler.exchanges[3]]
+    sampled = [sample.token_ids for _, sample in sampler.only_session]
     rows = [
         (i, turn)
         for row in trajectory.rows
@@ -146,7 +146,7 @@ async def test_an_episode_that_its_policy_fills_scores_0_and_ends_with_its_reply
 ) -> None:
     full = replace(PARAMS, max_tokens=150)
     trajectory, sampler = await play(["<code>1</code>"] * 4, form, params=full)
-    replies = [sample.token_ids for _, sample in sampler.exchanges[3]]
+    replies = [sample.token_ids for _, sample in sampler.only_session]
     assert 1 < len(replies) < 4
     assert trajectory.score == 0.0
     assert [turn.valid for turn in trajectory.turns] == [True] * (len(replies) - 1) + [False]
