@@ -61,13 +61,7 @@ def mean_score(
     Args:
         deals: each score's, equal for those that were drawn together; empty: all were drawn alone.
         likelihoods: they are likelihoods, for a t interval.
-
-    Raises: `ValueError` for no scores or one outside [0, 1].
     """
-    if not scores:
-        raise ValueError("no scores: a mean needs at least one episode that counted")
-    if outside := [score for score in scores if not 0.0 <= score <= 1.0]:
-        raise ValueError(f"score {outside[0]!r} lies outside [0, 1]")
     if likelihoods:
         return t_interval(scores, 0.0)
     mean, z = fsum(scores) / len(scores), _Z
@@ -94,17 +88,13 @@ def paired_difference(
     *,
     likelihoods: bool = False,
 ) -> Estimate:
-    """Mean of `first[k] - second[k]` over the episodes that both policies played.
+    """Mean of `first[k] - second[k]` over the episodes, at least one, that both policies played.
 
     Args:
         deal: of an episode; equal for those that were drawn together.
         likelihoods: scores are likelihoods, for a t interval.
-
-    Raises: `ValueError` when they share no episode.
     """
     shared = first.keys() & second.keys()
-    if not shared:
-        raise ValueError("the two policies share no episode: evaluate both on one list")
     deals: dict[Hashable, list[float]] = {}
     for key in shared:
         deals.setdefault(deal(key), []).append(first[key] - second[key])

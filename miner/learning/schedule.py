@@ -69,8 +69,6 @@ class Schedule(TrainerCallback):
         guesses: Mapping[Phase, float] = FIRST_GUESS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not (kill_in >= 0 and margin >= 0):
-            raise ValueError(f"need kill_in >= 0 and margin >= 0, got {kill_in}, {margin}")
         self._max_steps = max_steps
         self._seconds = seconds or math.inf
         self._ends_at = clock() + kill_in

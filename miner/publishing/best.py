@@ -70,13 +70,9 @@ class BestModel:
     def __init__(
         self, base: Evaluated, best: Evaluated | None = None, highest: Evaluated | None = None
     ) -> None:
-        if base.step != 0:
-            raise ValueError(f"the base model is step 0, got step {base.step}")
         self.base = base
         self.best = best or base
         self.highest = highest or self.best
-        for model in (self.best, self.highest):
-            self._check_length(model)
 
     def replaced_by(self, candidate: Evaluated, deals: Sequence[Hashable] = ()) -> bool:
         """Apply the rule of the module's docstring; where half of the base's episodes are missing,
@@ -88,7 +84,11 @@ class BestModel:
 
         Raises: `ValueError` if it was not evaluated on the same list of episodes.
         """
-        self._check_length(candidate)
+        if len(candidate.scores) != len(self.base.scores):
+            raise ValueError(
+                f"step {candidate.step} has {len(candidate.scores)} scores, the base has"
+                f" {len(self.base.scores)}: evaluate both on the same list of episodes"
+            )
         played = len(_paired(candidate, self.base)[0])
         own, base = _paired(candidate, self.base, deals)
         if not own or 2 * played < len(self.base.scores) or paired_p_value(own, base) > LEVEL:
@@ -98,7 +98,6 @@ class BestModel:
 
     def accept(self, candidate: Evaluated) -> None:
         """Make `candidate` the published one."""
-        self._check_length(candidate)
         self.best = candidate
         own, highest = _paired(candidate, self.highest)
         if math.fsum(own) >= math.fsum(highest):
@@ -112,13 +111,6 @@ class BestModel:
     def from_state(cls, state: Mapping[str, Any]) -> BestModel:
         """The inverse of `state`. Raises: `KeyError`, `TypeError`, `ValueError` if damaged."""
         return cls(*(Evaluated(**state[name]) for name in NAMES))
-
-    def _check_length(self, model: Evaluated) -> None:
-        if len(model.scores) != len(self.base.scores):
-            raise ValueError(
-                f"step {model.step} has {len(model.scores)} scores, the base has"
-                f" {len(self.base.scores)}: evaluate both on the same list of episodes"
-            )
 
 
 def paired_p_value(better: Sequence[float], worse: Sequence[float]) -> float:

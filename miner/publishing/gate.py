@@ -62,9 +62,7 @@ class Bet:
         self._mean, self._variance = 0.5, 0.25
 
     def add(self, value: float) -> None:
-        """Settle the stake that earlier values led to. Raises: `ValueError` outside [0, 1]."""
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{value!r} is not a result of a pair: scores are in [0, 1]")
+        """Settle the stake that earlier values led to."""
         self.log_capital += math.log1p(self._stake() * (value - self._least))
         self.highest = max(self.highest, self.log_capital)
         self._count += 1

@@ -143,14 +143,3 @@ def test_groups_come_in_ascending_order() -> None:
         (10, 0.5, 1),
         (16, 0.5, 2),
     ]
-
-
-@pytest.mark.parametrize("scores", [[], [1.5], [-0.1, 1.0], [float("nan")]])
-def test_what_is_not_a_list_of_scores_is_refused(scores: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"no scores|outside \[0, 1\]"):
-        mean_score(scores)
-
-
-def test_nothing_in_common_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="share no episode"):
-        paired_difference({1: 1.0}, {2: 1.0})

@@ -110,9 +110,7 @@ def test_state_survives_json() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: BestModel(evaluated(1, (W, 2))),
         lambda: BestModel(BASE).replaced_by(evaluated(5, (W, 19))),
-        lambda: BestModel(BASE).accept(evaluated(5, (W, 21))),
         lambda: evaluated(5, (1.5, 1)),
         lambda: evaluated(5, (math.nan, 1)),
         lambda: BestModel.from_state({"base": {"step": 0, "scores": [2]}, "best": {}}),

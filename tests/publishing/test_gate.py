@@ -100,11 +100,6 @@ def test_capital_does_not_grow_on_average_while_the_claim_is_true() -> None:
     assert _mean_capital(lambda rng: float(rng.random() < LEAST + 0.2), LEAST) > 1.1
 
 
-def test_what_is_not_a_result_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a result of a pair"):
-        Bet(0.5).add(1.5)
-
-
 def test_pairs_against_the_same_opponents_decide_in_training() -> None:
     games = [name for _ in range(30) for name in ("even", "even", "won", "won")]
     start = Evaluated(0, (0.0, 1.0, 0.0, 1.0) * 30, (True, False) * 60)

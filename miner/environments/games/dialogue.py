@@ -37,8 +37,6 @@ class GradedDialogue:
 
     def __init__(self, prompt_format: PromptFormat) -> None:
         self._format = prompt_format
-        self._turn: Turn | None = None
-        self._attempts = 0
         self.conversation: list[Message] = []
 
     def ask(self, turn: Turn) -> tuple[Message, ...]:
@@ -52,19 +50,15 @@ class GradedDialogue:
         return new
 
     def reply(self, text: str) -> Verdict:
-        """Judge a reply to the current turn. Raises: RuntimeError when no turn is open."""
-        if self._turn is None:
-            raise RuntimeError("no turn is open: call ask() before reply()")
+        """Judge a reply to the current turn."""
         self.conversation.append({"role": "assistant", "content": clean_reply(text)})
         labels = self._turn.labels
         action = parse_graded_reply(text, list(labels), labels)
         if action is not None:
-            self._turn = None
             return Verdict(action)
         self._attempts += 1
         retry = self._format.retry_message(self._attempts)
         self.conversation.append(retry)
         if self._attempts >= MAX_ATTEMPTS:
-            self._turn = None
             return Verdict(None, failed=True)
         return Verdict(None, (retry,))
