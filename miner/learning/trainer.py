@@ -148,15 +148,11 @@ class EpisodeTrainer(TreeTrainer):
             self.vllm_generation = engine
             self._last_loaded_step = -1
 
-    def save_between_steps(self) -> None:
-        """Write a checkpoint as transformers does at the end of a step; collective."""
-        self._save_checkpoint(self.model, trial=None)
-        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
-
     def end_between_steps(self, *, save: bool) -> None:
-        """End training as transformers does, where an exception has ended it."""
+        """End training as transformers does, where an exception has ended it; collective."""
         if save:
-            self.save_between_steps()
+            self._save_checkpoint(self.model, trial=None)
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
         self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def create_scheduler(
