@@ -199,8 +199,7 @@ def differences(clone: Path) -> list[Difference]:
     """Return what `clone` holds otherwise than this miner is built for.
 
     Args:
-        clone: of the tournament's repository.
-            Its licence is compared with that of the working folder.
+        clone: of the tournament's repository; its licence is compared with the working folder's.
 
     Raises: `ConfigurationError` for a folder that is not such a clone.
     """
