@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.train_openenv import arguments, learn, shown
+from examples.train_openenv import arguments, learn, make_base
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
-from miner.tiny_model.form import FormRecipe, Piece, build_form_base
+from miner.tiny_model.form import FormRecipe, Piece
 from miner.tiny_model.tokenizer import EOS, ROLES
 
 BASE_STEPS = 200  # 38 s of processor time; with 100, seed 0 stays at 0.86
@@ -49,16 +49,9 @@ def dialogue(rng: random.Random) -> list[Piece]:
         pieces.append((f"{user}{told}{EOS}{assistant}", False))
 
 
-def build_base(out: Path, steps: int) -> Path:
-    """Make the base model if there is none."""
-    if not (out / "config.json").is_file():
-        tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
-        recipe = FormRecipe(steps)
-        build_form_base(out, tokenizer, dialogue, recipe=recipe, progress=shown(steps))
-    return out
-
-
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/guess", BASE_STEPS)
-    own = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
-    learn(own, given.out, given.seed, [*SETTINGS, *given.settings])
+    tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
+    base = given.out / f"base-{given.base_steps}"
+    make_base(base, tokenizer, dialogue, FormRecipe(given.base_steps))
+    learn(base, given.out, given.seed, [*SETTINGS, *given.settings])

@@ -15,9 +15,9 @@ import pyspiel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.train_openenv import arguments, learn
+from examples.train_openenv import arguments, learn, make_base
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
-from miner.tiny_model.form import FormRecipe, Piece, build_form_base
+from miner.tiny_model.form import FormRecipe, Piece
 from miner.tiny_model.tokenizer import EOS, ROLES
 
 APP = Path(__file__).parent / "openenv" / "open_spiel.py"
@@ -66,16 +66,10 @@ def at_random(state: pyspiel.State) -> float:
     return sum(scores) / len(scores)
 
 
-def build_base(out: Path, steps: int) -> Path:
-    """Make the base model if there is none."""
-    if not (out / "config.json").is_file():
-        tokenizer = agent_tokenizer(0, 9, words=("Legal actions: ",))
-        build_form_base(out, tokenizer, dialogue, recipe=FormRecipe(steps, batch=32))
-    return out
-
-
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/tic-tac-toe", BASE_STEPS)
     print(f"playing at random scores {at_random(pyspiel.load_game(GAME).new_initial_state()):.3f}")
-    base = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
+    tokenizer = agent_tokenizer(0, 9, words=("Legal actions: ",))
+    base = given.out / f"base-{given.base_steps}"
+    make_base(base, tokenizer, dialogue, FormRecipe(given.base_steps, batch=32))
     learn(base, given.out, given.seed, [*SETTINGS, *given.settings])

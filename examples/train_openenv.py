@@ -13,9 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from miner.__main__ import main
+from miner.config.out_folder import made_once
 from miner.heavy_imports import quiet_libraries
 from miner.tiny_model.code_agent.tokenizer import agent_tokenizer
 from miner.tiny_model.form import FormRecipe, Piece, build_form_base
@@ -49,22 +52,26 @@ def dialogue(rng: random.Random) -> list[Piece]:
 
 def build_base(out: Path, steps: int = BASE_STEPS) -> Path:
     """Make the base model if there is none."""
-    if not (out / "config.json").is_file():
-        words = (ASKED, *WORDS, *(f" {word}" for word in WORDS))
-        tokenizer = agent_tokenizer(0, 9, words=words)
-        recipe = FormRecipe(steps)
-        build_form_base(out, tokenizer, dialogue, recipe=recipe, progress=shown(steps))
-    return out
+    words = (ASKED, *WORDS, *(f" {word}" for word in WORDS))
+    return make_base(out, agent_tokenizer(0, 9, words=words), dialogue, FormRecipe(steps))
 
 
-def shown(steps: int) -> Callable[[int, float], None]:
-    """Progress of making a base: ten lines in all."""
+def make_base(
+    out: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    dialogue: Callable[[random.Random], list[Piece]],
+    recipe: FormRecipe,
+) -> Path:
+    """Make a base model of dialogues if there is none, with ten lines of progress."""
 
     def show(step: int, loss: float) -> None:
-        if step % max(1, steps // 10) == 0:
-            print(f"base model: step {step} of {steps}, loss {loss:.2f}", flush=True)
+        if step % max(1, recipe.steps // 10) == 0:
+            print(f"base model: step {step} of {recipe.steps}, loss {loss:.2f}", flush=True)
 
-    return show
+    def build(folder: Path) -> None:
+        build_form_base(folder, tokenizer, dialogue, recipe=recipe, progress=show)
+
+    return made_once(out, build)
 
 
 def arguments(about: str | None, out: str, base_steps: int) -> argparse.Namespace:
