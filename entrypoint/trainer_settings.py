@@ -248,7 +248,8 @@ class PlannedSettings:
             if topology.layout == "split" or wanted is not None or shortened:
                 # else the trainer asks the model, whose engine is its own
                 planned["rollout"]["max_episode_tokens"] = topology.episode_tokens
-            return self._with(planned)
+            # as many as the user wants, or the next number that the trainers divide
+            return self._with(planned).having(rollout={"groups_per_step": topology.groups})
         except ConfigurationError as error:
             raise Failure(ExitStatus.ARGUMENTS, str(error)) from None
 
@@ -350,7 +351,7 @@ def _planned_tree(paths: Paths, plan: RunPlan, topology: Topology, cpus: int) ->
             "gradient_checkpointing": topology.checkpointing,
         },
         "output": {"dir": paths.output_dir, "take_over": True},
-        "rollout": {"groups_per_step": topology.groups},
+        "rollout": {},
         "optimizer": {
             "micro_batch_tokens": topology.pass_tokens,
             "zero_stage": topology.zero_stage,

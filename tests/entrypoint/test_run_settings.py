@@ -31,7 +31,7 @@ from miner.config.overrides import value_at
 from miner.config.recipes import recipe
 from miner.config.run_files import BEST_FILE
 from miner.config.section import setting_fields
-from miner.config.settings import Settings, to_toml
+from miner.config.settings import Settings, check_divides, to_toml
 from miner.environments.games.longest import shortest_conversation
 from miner.training.episodes import task_stream
 from miner.training.run_dir import prepare_run_dir
@@ -132,6 +132,15 @@ def test_user_settings_win_over_plan_and_recipe() -> None:
     assert settings.optimizer.micro_batch_tokens == topology.pass_tokens == 2048
     assert settings.rollout.max_episode_tokens == topology.episode_tokens == 512
     assert settings.optimizer.learning_rate == 0.5
+
+
+def test_groups_of_the_user_are_rounded_up_to_what_the_trainers_divide() -> None:
+    settings, _, topology = planned(
+        "rollout.groups_per_step=10", inventory="4xH100-80GB", shape=MODELS["7B"]
+    )
+    check_divides(settings, topology.processes)
+    assert (settings.rollout.groups_per_step, topology.groups, topology.processes) == (12, 12, 4)
+    assert planned("rollout.groups_per_step=10")[0].rollout.groups_per_step == 10
 
 
 def test_the_plan_knows_the_rank_of_adapters() -> None:
