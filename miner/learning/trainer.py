@@ -23,6 +23,7 @@ from miner.config.settings import Settings
 from miner.distributed.zero import deepspeed_config, refresh_masters
 from miner.inference.engines import is_out_of_memory
 from miner.learning.checkpoints import checkpoint_folder, refused_by_disk
+from miner.learning.target_distance import Target, target_distance
 from miner.learning.token_log import TokenLog, learned_lines
 from miner.learning.tree_trainer import TreeTrainer
 from miner.learning.update_guard import UpdateGuard
@@ -88,9 +89,8 @@ class EpisodeTrainer(TreeTrainer):
     The rollout's columns `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` have one entry
     per row, rows of an episode next to each other; all others have one per prompt, which is one
     episode: `turn_ids` a list per row of the turn that sampled each completion token (or -1), and
-    `weights`, if there, one per row: None, or the share in the loss of one that was not sampled,
-    with `entropies`, its part of the entropy of what is taught there. Where `by_policy`, alike for
-    all, the weight is an advantage, and counts as often as the policy gives that reply.
+    `weights` and `entropies`, if there, one per row, as in `RolloutRow`. Where `by_policy`, alike
+    for all, the weight is an advantage, and counts as often as the policy gives that reply.
 
     Args:
         credit: "episode" gives all rows of an episode TRL's advantage of it; "turn" replaces them
@@ -119,7 +119,7 @@ class EpisodeTrainer(TreeTrainer):
         self._credit = credit
         self._group_size: int = args.num_generations or 1
         self.guard = guard or UpdateGuard()
-        self._target_entropy: float | None = None
+        self._targets: list[Target] = []
         self._unsound: dict[str, torch.Tensor] = {}
         super().__init__(model=model, args=args, **kwargs)
         decode = kwargs["processing_class"].batch_decode
@@ -258,10 +258,12 @@ class EpisodeTrainer(TreeTrainer):
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The parent's, whose tokens are recorded, and how far the policy is from its targets."""
         loss = super().compute_loss(model, inputs, *args, **kwargs)
-        if self._target_entropy is not None:
-            nll = self.accelerator.reduce(torch.stack(self._unsampled_nll).sum(), reduction="sum")
-            cross_entropy = float(nll / inputs["num_items_in_batch"])
-            self._metrics["train"][TARGET_KL].append(cross_entropy - self._target_entropy)
+        if self._targets:
+            mine = [self._targets[row] for row in inputs["row"].tolist()]
+            everywhere = [target for part in self._gather_values(mine) for target in part]
+            distance = target_distance(self._learned_passes, everywhere, self.accelerator.reduce)
+            if distance is not None:
+                self._metrics["train"][TARGET_KL].append(distance)
         if self._token_log:
             processes, step = self.accelerator.num_processes, self.state.global_step + 1
             clip = (self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max)
@@ -334,8 +336,9 @@ class EpisodeTrainer(TreeTrainer):
                     if weight is not None
                 }
                 divisor = len(decided)
-            entropy = sum(entropy for one in inputs for entropy in one["entropies"])
-            output["advantages"] = self._weighted(output, weights, divisor, entropy)
+            entropies = [entropy for one in inputs for entropy in one["entropies"]]
+            self._targets = [] if self.by_policy else [*zip(weights, entropies, strict=True)]
+            output["advantages"] = self._weighted(output, weights, divisor)
         return output
 
     def _credited(
@@ -369,7 +372,7 @@ class EpisodeTrainer(TreeTrainer):
         return self.at_loss(by_token)
 
     def _weighted(
-        self, output: dict[str, Any], weights: list[float | None], divisor: float, entropy: float
+        self, output: dict[str, Any], weights: list[float | None], divisor: float
     ) -> torch.Tensor:
         """The advantages, where rows with a weight have the one that makes their loss a mean over
         decisions: of the cross-entropy, or where `by_policy` of what the policy gives away.
@@ -378,13 +381,10 @@ class EpisodeTrainer(TreeTrainer):
 
         Args:
             divisor: of this process's weights: their sum, or where `by_policy` the decisions.
-            entropy: of the targets.
         """
         advantages: torch.Tensor = output["advantages"]
         given = torch.tensor([math.nan if w is None else w for w in weights]).to(advantages)
-        total, targets = self.accelerator.reduce(torch.tensor([divisor, entropy]).to(given))
-        pulled = total > 0 and not self.by_policy
-        self._target_entropy = float(targets / total) if pulled else None
+        total = self.accelerator.reduce(torch.tensor(divisor).to(given))
         if not total > 0:
             return advantages
         if self.beta:  # the divergence is a mean over what was sampled

@@ -72,8 +72,6 @@ class TreeTrainer(GRPOTrainer):
         self._scored: tuple[Tensor, Tensor | None, Tensor | None] | None = None
         self._gaps: list[Tensor] = []
         self.by_policy = False  # true: what was not sampled counts as often as the policy gives it
-        self._unsampled_nll: list[Tensor] = []
-        """By pass: negative log-likelihood of what was not sampled, times its advantages."""
         self._learned_passes: list[tuple[Pass, Tensor]] = []
         super().__init__(*args, **kwargs)
         # TRL adds a mixture's load-balancing loss, a mean, once a pass: it would weigh more, the
@@ -144,7 +142,7 @@ class TreeTrainer(GRPOTrainer):
         *early, last = exactly(most, dealt[self.accelerator.process_index], self._size)
         self._record_work(inputs, rows, len(learned), shares)
         recorded = {name: len(values) for name, values in self._metrics["train"].items()}
-        self._gaps, self._unsampled_nll, self._learned_passes = [], [], []
+        self._gaps, self._learned_passes = [], []
         done: Tensor | float = 0.0
         for trees in early:
             with self._gradients_kept(model):
@@ -212,7 +210,6 @@ class TreeTrainer(GRPOTrainer):
         others = -part["advantages"] * (logprobs - logprobs.detach()).exp() * (mask & ~sampled)
         if self.by_policy:
             others = others * (logprobs.detach() * mask).sum(1, keepdim=True).exp()
-        self._unsampled_nll.append((others.detach() * logprobs.detach()).sum())
         if self.use_vllm:  # as "token_truncate" in TRL, which would score all rows for it before
             part["advantages"] = part["advantages"] * self._ratio(gap).where(sampled, 1.0)
         part["tool_mask"] = sampled.long()

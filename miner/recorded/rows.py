@@ -82,7 +82,9 @@ class RecordedRows:
             without += not made
             found += sum(taught for row in made for taught, _ in groupby(row.loss_mask))
         learned = sum(sum(row.loss_mask) for row in rows)
-        return [replace(row, weight=min(1.0, replies * tokens / learned)) for row in rows]
+        return [
+            replace(row, weight=min(1.0, replies * tokens / learned), entropy=None) for row in rows
+        ]
 
     def batch(self, first: int, count: int, seed: int) -> list[int]:
         """Numbers of conversations to train: `count` from place `first` on, in an order that is

@@ -29,7 +29,8 @@ REGRET = "regret"
 
 TARGET_KL = "target_kl"
 """Metric: mean Kullback-Leibler divergence, in nats, of the policy from the targets of credit over
-all moves or of demonstrations; 0: each legal reply is as likely as its target has it."""
+all moves or of demonstrations, without mounted data beside these; 0: each legal reply is as likely
+as its target has it."""
 
 
 def target_distances(history: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, float]]:

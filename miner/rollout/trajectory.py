@@ -33,7 +33,8 @@ class RolloutRow:
         weight: share of this row in the step's cross-entropy towards targets (over all legal moves,
             or a teacher's or a record's reply), for a row whose completion was not sampled (all its
             logprobs are NaN); None where the episode's credit decides.
-        entropy: this row's part of that of what is taught after its prompt, in nats.
+        entropy: this row's part of that of what is taught after its prompt, in nats; None for
+            mounted data beside targets, which are no part of the distance from these.
     """
 
     prompt_ids: tuple[int, ...]
@@ -42,7 +43,7 @@ class RolloutRow:
     loss_mask: tuple[int, ...]
     turn_ids: tuple[int, ...]
     weight: float | None = None
-    entropy: float = 0.0
+    entropy: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)

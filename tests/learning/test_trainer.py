@@ -344,7 +344,7 @@ def test_the_divergence_is_a_mean_over_sampled_tokens_beside_taught_ones(tmp_pat
             "sampling_per_token_logps": torch.tensor([[-1.0, 0.0, -1.0], [taught, taught, 0.0]]),
             "num_items_in_batch": torch.tensor(4),
         }
-        advantages = trainer._weighted(output, [None, 1.0], 1.0, 0.0)
+        advantages = trainer._weighted(output, [None, 1.0], 1.0)
         by_beta[beta] = output["num_items_in_batch"], advantages / output["num_items_in_batch"]
     assert [int(count) for count, _ in by_beta.values()] == [4, 2]
     torch.testing.assert_close(by_beta[0.0][1], by_beta[0.1][1])

@@ -224,7 +224,8 @@ def test_conversations_beside_games_weigh_as_many_usual_replies_as_were_asked_fo
     assert sum(row.weight * sum(row.loss_mask) for row in two) == pytest.approx(4 * 5)
     (short,) = made.some(1, 10_000, "a")
     assert short.weight == 1.0
-    assert row.entropy == 0.0
+    assert row.entropy is None  # it has no part in the distance from the targets beside it
+    assert made.of(0)[0].entropy == 0.0
 
 
 def test_a_software_task_without_room_for_its_submission_teaches_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The episodes are a function of the games, so that any number of ranks learns fro
 """
 
 import json
+import math
 import random
 from itertools import groupby
 from pathlib import Path
@@ -42,8 +43,15 @@ def episode(game: str, member: int) -> tuple[list[Row], dict[str, object]]:
     rng = random.Random(f"{game}/{member}")
     rows = [row(rng, prompt, first=2 * number) for number in range(ROWS[int(game) % 2])]
     rewards = [(turn, rng.random()) for turn in range(2 * len(rows))]
+    weights, entropies = [None] * len(rows), [0.0] * len(rows)
+    if len(rows) > 2:  # the first is taught, the second is of mounted data
+        weights[:2], entropies[:2] = [rng.random(), rng.random()], [rng.random(), None]
+        for each in rows[:2]:
+            each["logprobs"] = [math.nan] * len(each["logprobs"])
     return rows, {
         "turn_ids": [row["turn_ids"] for row in rows],
+        "weights": weights,
+        "entropies": entropies,
         "turn_rewards": rewards,
         "episode_reward": rng.random(),
         "episode": {

@@ -70,6 +70,39 @@ def test_all_moves_learn_the_target_and_nothing_of_what_was_sampled(tmp_path: Pa
     assert max(g.abs().max() for g in ours) > 1e-3
 
 
+def test_rows_without_targets_are_learned_and_no_part_of_the_distance(tmp_path: Path) -> None:
+    """Of mounted data, whose rows are long and weigh little."""
+    reply = [30] * 40
+
+    def beside_data(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        columns = rollout(prompts, trainer)
+        by_row = {"prompt_ids": PROMPT, "completion_ids": reply, "env_mask": [1] * 40}
+        for name, value in (by_row | {"logprobs": [math.nan] * 40}).items():
+            columns[name] = [*columns[name], value]
+        for name, value in {"turn_ids": [-1] * 40, "weights": 0.5, "entropies": None}.items():
+            columns[name] = [*columns[name][:-1], [*columns[name][-1], value]]
+        return columns
+
+    def data_alone(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        columns = beside_data(prompts, trainer)
+        return columns | {"entropies": [[None] * len(one) for one in columns["entropies"]]}
+
+    alone, beside, without = (
+        make_trainer(tmp_path, each, credit="all_moves")
+        for each in (rollout, beside_data, data_alone)
+    )
+    _, ours, _ = (learned(each) for each in (alone, beside, without))
+    [distance], [measured] = (each._metrics["train"][TARGET_KL] for each in (alone, beside))
+    assert measured == pytest.approx(distance, 1e-5)
+    assert TARGET_KL not in without._metrics["train"]
+    model = beside.model
+    moves = zip(WEIGHTS, (LEGAL, OTHER), strict=True)
+    parts = [(4 * weight, move) for weight, move in moves] + [(0.5, reply)]
+    torch.as_tensor(sum(w * cross_entropy(model, part) for w, part in parts) / 4.5).backward()
+    for mine, expected in zip(ours, gradients(model), strict=True):
+        torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-3)
+
+
 def test_beside_one_advantage_an_episode_weighted_rows_keep_their_own(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, rollout, credit="episode")
     trainer.model.train()
@@ -117,6 +150,7 @@ def test_targets_are_a_mean_over_the_decisions_of_all_processes(
 ) -> None:
     """As if a second process had brought the same rows."""
     alone, two = (make_trainer(tmp_path, rollout, credit="all_moves") for _ in range(2))
+    two._gather_values = lambda value: [value, value]
     monkeypatch.setattr(two.accelerator, "reduce", lambda values, reduction="sum": 2 * values)
     for whole, half in zip(learned(alone), learned(two), strict=True):
         torch.testing.assert_close(half, whole / 2, atol=1e-6, rtol=1e-4)
