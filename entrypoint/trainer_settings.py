@@ -11,7 +11,7 @@ from entrypoint.layout import Topology
 from entrypoint.paths import Paths
 from entrypoint.run_cost import EVALUATION_SHARE, RunCost
 from entrypoint.run_plan import RunPlan
-from entrypoint.workload import learns_long_rows, others_than_intercode, workload
+from entrypoint.workload import has_rows, learns_long_rows, others_than_intercode, workload
 from miner.config.channel_facts import FACTS
 from miner.config.contract import (
     DUEL_CHANNEL,
@@ -127,12 +127,13 @@ def _beside_games(job: Job) -> list[Path]:
 
 def _without_games(job: Job) -> list[Path]:
     """Mounted data sets that a job without games learns: those of the tasks listed, since a larger
-    one beside them would be most of every step; without any, whatever else is there."""
+    one beside them would be most of every step; without their files, whatever else is there."""
     listed = {
         dataset_folder(name) for task, name in TASK_DATASETS.items() if task in job.environments
     }
-    of_tasks = [each for each in job.datasets if each.name in listed]
-    return of_tasks or _beside_games(job) or list(job.datasets)
+    there = [*filter(has_rows, job.datasets)] or [*job.datasets]
+    of_tasks = [each for each in there if each.name in listed]
+    return of_tasks or [each for each in _beside_games(job) if each in there] or there
 
 
 def learns_recorded(job: Job) -> bool:

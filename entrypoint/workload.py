@@ -138,8 +138,15 @@ def workload(settings: Settings) -> Workload:
 def learns_long_rows(settings: Settings) -> bool:
     """Return whether conversations of data sets, each as long as an episode may be, are learned
     beside games: InterCode's are no longer than turns, and an empty folder has none."""
-    folders = others_than_intercode(settings.demonstrations.datasets)
-    return any(file.is_file() for folder in folders for file in folder.rglob("*"))
+    return any(map(has_rows, others_than_intercode(settings.demonstrations.datasets)))
+
+
+def has_rows(folder: Path) -> bool:
+    """Return whether a data set's folder holds files, or what cannot be told from them."""
+    try:
+        return any(not each.is_dir() for each in folder.rglob("*"))
+    except OSError:
+        return True
 
 
 def others_than_intercode(folders: Iterable[Path]) -> list[Path]:

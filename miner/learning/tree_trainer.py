@@ -180,7 +180,8 @@ class TreeTrainer(GRPOTrainer):
         """Rows by their place in the batch, without those of which nothing is learned.
 
         They have no advantage, so their gradient is 0; the mean is over their tokens as well. Those
-        that trees compute for other rows anyway stay, for the metrics; without trees one does.
+        that trees compute for other rows anyway stay, for the metrics; without trees one does, to
+        compare its logprobs with an engine's.
         """
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
 
@@ -192,7 +193,7 @@ class TreeTrainer(GRPOTrainer):
         needed = rows_of(mask & (inputs["advantages"] != 0))
         near = nearly_within(needed, rows_of(mask))
         if not self.takes_trees:
-            near = dict([each for each in near.items() if each[0] not in needed][:1])
+            near = dict([each for each in near.items() if each[0] not in needed][: self.use_vllm])
         return needed | near
 
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:

@@ -45,9 +45,11 @@ def rewritten(row: Sequence[Mapping[str, Any]]) -> Messages:
             if not refused:
                 messages.append(_shown(role, content, int(message.get("returncode") or 0)))
             continue
-        content = _reply(content, message.get("tool_calls") or [], number)
+        calls = message.get("tool_calls") or []
+        content = _reply(content, calls, number)
         blocks = [*BLOCK.finditer(content)]
-        if len(blocks) > 1 and all(map(_is_output, row[number + 1 : number + 2])):
+        answered = all(map(_is_output, row[number + 1 : number + 2]))
+        if len(blocks) > 1 and len(calls) != 1 and answered:  # a single call, the last, was run
             blocks, content = blocks[:1], content[: blocks[0].end()]
         refused = len(blocks) != 1
         if refused:

@@ -127,6 +127,18 @@ def test_a_job_of_tasks_learns_their_sets_alone_where_some_are_mounted(
     assert written.environment.datasets == job.settings.environment.datasets
 
 
+def test_a_job_of_tasks_whose_set_is_empty_learns_what_else_is_mounted(
+    roots: dict[str, str], arguments: Arguments, tmp_path: Path
+) -> None:
+    environ = roots | {"MINER_DATASETS": f"a/b,{INTERCODE_DATASET}"}
+    for each in environ["MINER_DATASETS"].split(","):
+        (tmp_path / each.replace("/", "--")).mkdir()
+    (tmp_path / "a--b" / "rows.jsonl").touch()
+    environ["MINER_DATASETS_DIR"] = str(tmp_path)
+    job = prepared(environ, arguments, "", dataset_type='{"environment_names": ["intercode"]}')
+    assert [folder.name for folder in job.settings.environment.datasets] == ["a--b"]
+
+
 @pytest.mark.parametrize(
     ("mounted", "longest"), [(INTERCODE_DATASET, 2560), (f"a/b,{SWE_DATASET}", 16_384)]
 )

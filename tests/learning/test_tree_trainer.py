@@ -245,15 +245,19 @@ def test_rows_without_advantage_are_left_out_and_the_mean_stays_that_of_all(tmp_
     assert ours[2]["computed_tokens"][0] < tokens
 
 
-def test_without_trees_one_row_without_advantage_is_computed_for_the_metrics(tmp_path):
+@pytest.mark.parametrize(("engine", "left_out"), [(True, 3), (False, 4)])
+def test_without_trees_one_row_without_advantage_is_computed_for_an_engines_metrics(
+    tmp_path, engine, left_out
+):
     rewards = [1.0, 0.0, 0.5, 0.0, 0.3, 0.3, 0.3, 0.3]
     columns = rollout([(30, 4)] * 8, share=0.95) | {"episode_reward": rewards}
-    trees = learned(make_trainer(tmp_path, WHOLE, columns=columns))
-    trainer = make_trainer(tmp_path, WHOLE, columns=columns)
+    more = {"columns": columns, "corrected": engine}
+    trees = learned(make_trainer(tmp_path, WHOLE, **more))
+    trainer = make_trainer(tmp_path, WHOLE, **more)
     trainer.model.config.index_topk = 2
     rows = learned(trainer)
     assert not trainer.takes_trees
-    assert (trees[2]["rows_left_out"], rows[2]["rows_left_out"]) == ([0], [3])
+    assert (trees[2]["rows_left_out"], rows[2]["rows_left_out"]) == ([0], [left_out])
     assert rows[0] == pytest.approx(trees[0], rel=1e-5)
 
 

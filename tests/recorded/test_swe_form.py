@@ -103,6 +103,13 @@ def test_of_several_blocks_the_first_is_learned_if_it_was_run() -> None:
     assert problem(found) == ""
 
 
+def test_a_call_beside_a_block_in_the_text_is_no_reply_with_the_text_s_block() -> None:
+    """The output is the call's."""
+    reply = call("cat a.py", f"Try {block('python a.py')}")
+    row = [*START, reply, {"role": "tool", "content": "x = 1"}, SUBMIT]
+    assert rewritten(row) == rewritten([*START, SUBMIT])
+
+
 def test_results_of_several_calls_do_not_take_turns() -> None:
     """All of them ran: a row with the first alone would build on what it does not show."""
     calls = call("ls")["tool_calls"] + call("rm a.py")["tool_calls"]
