@@ -50,11 +50,12 @@ def chosen_by(entry: str) -> Choice:
     def choose(request: Request) -> int:
         seen = Seen.of(request)
         action = function(request.table.game.name, seen)
-        if action not in request.legal:
+        number = number_of(action)
+        if number not in request.legal:
             raise ConfigurationError(
                 f"{OPPONENTS} {entry!r} returned {action!r} in {request.table.game.name}: expected "
                 f"one of the legal actions {list(seen.actions)}"
             )
-        return int(action)
+        return int(number or 0)
 
     return choose

@@ -106,6 +106,8 @@ def single(rows: Mapping[int, Row]) -> list[Tree]:
 
 def nearly_within(needed: Mapping[int, Row], rows: Mapping[int, Row]) -> dict[int, Row]:
     """Those of `rows` of whose path nine tenths are the beginning of a needed row's."""
+    if not rows:
+        return {}
     order = sorted({**needed, **rows}, key=lambda number: _key(rows[number]))
     paths = [rows[number].path for number in order]
     shared = [common_prefix(a, b) for a, b in pairwise(paths)]

@@ -1,11 +1,11 @@
 """A miner's own idea of credit: a function of yours makes the advantages (`reward.entry`)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from miner.config.errors import ConfigurationError
-from miner.environments.own.entry import load_function
+from miner.environments.own.entry import load_function, number_of
 from miner.rollout.trajectory import Trajectory
 
 OwnCredit = Callable[[Sequence[Trajectory | None]], Sequence[Sequence[float] | None]]
@@ -23,29 +23,28 @@ def load_credit(entry: str) -> OwnCredit:
     def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
         if all(member is None for member in group):
             return [None] * len(group)
-        found = function(group)
+        found = function(tuple(group))  # one that sorted it in place would mix its members up
         if len(found) != len(group):
             raise ConfigurationError(
                 f"reward.entry {entry!r} returned {len(found)} lists for a group of {len(group)}"
             )
+        numbers: list[Sequence[float] | None] = []
         for member, values in zip(group, found, strict=True):
-            if member is None:
-                continue
-            if not _is_a_number_for_each(member.turns, values):
+            numbers.append(None if member is None else _numbers(values))
+            if member is not None and len(numbers[-1] or ()) != len(member.turns):
                 raise ConfigurationError(
                     f"reward.entry {entry!r} returned {values!r} for an episode of "
                     f"{len(member.turns)} turns: expected a finite number for each"
                 )
-        return [
-            None if member is None else list(map(float, values))
-            for member, values in zip(group, found, strict=True)
-        ]
+        return numbers
 
     return credit
 
 
-def _is_a_number_for_each(turns: Sequence[Any], values: Any) -> bool:
-    try:
-        return len(values) == len(turns) and all(map(math.isfinite, values))
-    except TypeError:  # None, a number, or a list of something else
-        return False
+def _numbers(values: Any) -> list[float]:
+    """Finite ones; none where anything else is among them, or they have no order."""
+    if not hasattr(values, "__iter__") or isinstance(values, Mapping | Set):
+        return []
+    found = [*map(number_of, values)]
+    known = [number for number in found if number is not None and math.isfinite(number)]
+    return known if len(known) == len(found) else []

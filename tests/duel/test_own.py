@@ -106,10 +106,11 @@ def test_a_late_mistake_of_an_opponent_loses_no_game_that_was_played(tmp_path: P
     assert written["standings"]
 
 
-async def test_an_opponent_must_name_a_legal_action(tmp_path: Path) -> None:
+@pytest.mark.parametrize("action", ["99", "[0, 1]", "1.5", "__import__('numpy').arange(2)"])
+async def test_an_opponent_must_name_a_legal_action(tmp_path: Path, action: str) -> None:
     file = tmp_path / "idea.py"
-    file.write_text("def play(game, seen):\n    return 99\n")
-    with pytest.raises(ConfigurationError, match=r"opponents .* returned 99 in leduc_poker"):
+    file.write_text(f"def play(game, seen):\n    return {action}\n")
+    with pytest.raises(ConfigurationError, match=r"opponents .* returned .* in leduc_poker"):
         await make_player(f"{file}:play", ["leduc_poker"]).reply(asked("leduc_poker"))
     with pytest.raises(ConfigurationError, match="no function 'other'"):
         make_player(f"{file}:other", ["leduc_poker"])

@@ -269,6 +269,11 @@ def test_with_a_kl_term_every_row_counts(tmp_path):
     assert_same(ours, theirs)
 
 
+def test_a_step_without_a_token_to_learn_from_teaches_nothing(tmp_path):
+    trainer = make_trainer(tmp_path, WHOLE, columns=without(rollout(), set(range(8))))
+    assert learned(trainer)[0] == 0.0
+
+
 def test_a_step_that_teaches_nothing_computes_two_tokens(tmp_path):
     columns = rollout() | {"episode_reward": [0.5] * 8}
     trainer = make_trainer(tmp_path, WHOLE, columns=columns, corrected=True)

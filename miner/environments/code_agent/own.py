@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from miner.config.errors import ConfigurationError
+from miner.encodable import encodable
 from miner.environments.code_agent.problems import Problem, Problems
 from miner.environments.errors import EnvironmentFault, InfrastructureError, ProtocolError
 from miner.environments.own.check import NONSENSE, TASKS
@@ -56,7 +57,7 @@ class OwnProblems(SeededTasks):
         if not isinstance(text, str) or not text:
             what = f"question({task_id}) returned {text!r}: expected a text to answer"
             raise self._fault(kind, what)
-        return Problem(text, lambda reply: self._grade(task_id, reply))
+        return Problem(encodable(text), lambda reply: self._grade(task_id, reply))
 
     def _grade(self, number: int, reply: str) -> float:
         score = self._called(ProtocolError, self._own.grade, number, reply)

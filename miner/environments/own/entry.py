@@ -107,7 +107,7 @@ def _check_made(
         )
     try:
         found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(
             f"{found.__name__}() cannot be made: {type(error).__name__}: {error}; it is made "
             "without arguments"
@@ -125,7 +125,7 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
         return importlib.import_module(place)
     except ConfigurationError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(
             f"{setting} {entry!r} cannot be imported: {with_place(error)}"
         ) from error

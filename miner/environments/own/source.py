@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from miner.encodable import encodable
 from miner.environments.base import EpisodeTask, InProcess, Message, Observation, Transition
 from miner.environments.errors import (
     EnvironmentFault,
@@ -77,9 +78,9 @@ class OwnEnvironment:
         text = await self._called(self._inner.reset, task.seed)
         if not isinstance(text, str) or not text:
             raise self._fault(f"reset({task.seed}) returned {text!r}: expected a text to answer")
-        asked: list[Message] = [{"role": "user", "content": text}]
+        asked: list[Message] = [{"role": "user", "content": encodable(text)}]
         if self._kind.system:
-            asked.insert(0, {"role": "system", "content": self._kind.system})
+            asked.insert(0, {"role": "system", "content": encodable(self._kind.system)})
         return Observation(tuple(asked), stop=tuple(self._kind.stop), too_long_forfeits=True)
 
     async def step(self, text: str) -> Transition:
@@ -102,7 +103,7 @@ class OwnEnvironment:
                 "episode continues, or a score, with which it is over"
             )
         if step.score is None and len(self._played) <= self._kind.max_turns:
-            asked: Message = {"role": "user", "content": step.text}
+            asked: Message = {"role": "user", "content": encodable(step.text)}
             return Transition((asked,), 0.0, done=False, valid=step.valid)
         raw = step.score
         if raw is None:

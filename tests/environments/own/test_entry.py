@@ -96,3 +96,8 @@ def test_what_cannot_be_used_is_a_sentence(
 def test_what_is_not_there_is_a_sentence(entry: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_entry(entry)
+
+
+def test_a_file_that_exits_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be imported: SystemExit"):
+        load_entry(written(tmp_path, "import sys\nsys.exit(0)\n"))

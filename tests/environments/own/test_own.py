@@ -5,6 +5,7 @@ import itertools
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -89,18 +90,21 @@ async def test_the_last_turn_is_scored_by_the_class_itself() -> None:
 
 async def test_coroutines_and_what_the_class_shows_around_its_texts() -> None:
     class Waiting(Adding):
-        system = "Answer with a number."
+        system = "Answer with a number.\ud83d"
         stop = ("</answer>",)
 
         async def reset(self, seed: int) -> str:  # type: ignore[override]
-            return Adding.reset(self, seed)
+            return Adding.reset(self, seed) + "\ud83d"
 
         async def step(self, reply: str) -> Step:  # type: ignore[override]
-            return Adding.step(self, reply)
+            step = Adding.step(self, reply)
+            return replace(step, text=step.text and step.text + "\ud83d")
 
     environment = OwnSource(Waiting).open()
     shown = await environment.reset(task(Waiting))
     assert [message["role"] for message in shown.messages] == ["system", "user"]
+    assert [message["content"][-2:] for message in shown.messages] == [".?", "??"]
+    assert (await environment.step("what?")).messages[0]["content"] == "a number?"
     assert shown.stop == ("</answer>",)
     assert (await environment.step("5")).done
 
