@@ -49,9 +49,13 @@ def dialogue(rng: random.Random) -> list[Piece]:
         pieces.append((f"{user}{told}{EOS}{assistant}", False))
 
 
+def build_base(out: Path, steps: int) -> Path:
+    """Make the base model if there is none."""
+    tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
+    return make_base(out, tokenizer, dialogue, FormRecipe(steps))
+
+
 if __name__ == "__main__":
     given = arguments(__doc__, "runs/guess", BASE_STEPS)
-    tokenizer = agent_tokenizer(0, 7, words=("guess", "higher", "lower"))
-    base = given.out / f"base-{given.base_steps}"
-    make_base(base, tokenizer, dialogue, FormRecipe(given.base_steps))
+    base = build_base(given.out / f"base-{given.base_steps}", given.base_steps)
     learn(base, given.out, given.seed, [*SETTINGS, *given.settings])
