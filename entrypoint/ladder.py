@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from entrypoint.memory import largest_pass
-from entrypoint.workload import HELD_TOKENS, learns_long_rows
+from entrypoint.workload import learns_long_rows
 from miner.config.channel_facts import FACTS
+from miner.config.contract import DUEL_TURN_TOKENS
 from miner.config.overrides import value_at
 from miner.config.section import setting_fields
 from miner.config.settings import Settings
@@ -61,7 +62,7 @@ def _half_of_turns(settings: Settings) -> Settings:
     tokens = settings.optimizer.micro_batch_tokens or 0
     recomputed = settings.model.gradient_checkpointing
     duels = FACTS[settings.environment.channel].duels and not learns_long_rows(settings)
-    fits = duels and not recomputed and tokens // 2 >= HELD_TOKENS
+    fits = duels and not recomputed and tokens // 2 >= DUEL_TURN_TOKENS
     return _half_a_pass(settings) if fits else settings
 
 

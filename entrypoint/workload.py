@@ -20,7 +20,6 @@ from miner.config.settings import Settings
 
 TURN_SECONDS = 0.006  # of a trainer's process, for a duel's turn: the prompt, the opponent's move
 REPLY_TOKENS = 50  # of a duel's turn: a move's call takes 26, a base writes some words around it
-HELD_TOKENS = DUEL_TURN_TOKENS
 MEAN_SHARE = 0.6  # of the longest episode, where that leaves no room for the mean
 
 
@@ -121,14 +120,15 @@ RECORDED = Workload(
 """A recorded conversation, of which nothing is sampled: SWE-ZERO's 112 billion tokens in 12.3
 million, as its card has them."""
 
-INTERCODE = replace(RECORDED, trained=400, computed=400)
-"""A turn of InterCode: 160 tokens of messages in our words (SmolLM2's), the tools, a call."""
+INTERCODE_TURN = replace(RECORDED, trained=400, computed=400)
+"""An estimate: 160 tokens of messages in our words (SmolLM2's tokenizer), about as many of tools,
+and a call."""
 
 
 def workload(settings: Settings) -> Workload:
     """Workload of the job's channel."""
     if FACTS[settings.environment.channel].supervised:
-        return RECORDED if others_than_intercode(settings.environment.datasets) else INTERCODE
+        return RECORDED if others_than_intercode(settings.environment.datasets) else INTERCODE_TURN
     if FACTS[settings.environment.channel].duels:
         played = duels(settings.environment.games, settings.reward.most_turns)
         return replace(played, teachers=settings.demonstrations.processes)
@@ -174,7 +174,7 @@ def duels(games: Sequence[str], most_turns: int | None) -> Workload:
         turns=mean(game.turns for game in played),
         seconds=TURN_SECONDS * mean(game.turns for game in played),
         context=mean(game.prompt for game in played),
-        held=HELD_TOKENS,
+        held=DUEL_TURN_TOKENS,
         taught=mean(game.taught for game in played),
         taught_row=mean(game.prompt + REPLY_TOKENS for game in played),
         teaching=mean(game.teaching for game in played),

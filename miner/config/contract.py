@@ -42,7 +42,7 @@ DUEL_BOARDS: Final = ("4x5", "5x5", "5x6")
 DUEL_REPLY_TOKENS: Final = 512
 """Longest reply of a turn."""
 DUEL_TURN_TOKENS: Final = 2560
-"""Longest turn: a prompt with full notes, and a reply."""
+"""Longest turn in Qwen's vocabulary: a prompt with full notes, and the longest reply."""
 REFLECTION_TOKENS: Final = 384
 """Longest reply after a game."""
 MATCH_SECONDS: Final = 900

@@ -31,7 +31,8 @@ from entrypoint.memory import (
 from entrypoint.model_facts import shape_of
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import plan_topology
-from entrypoint.workload import HELD_TOKENS, duels
+from entrypoint.workload import duels
+from miner.config.contract import DUEL_TURN_TOKENS
 from miner.inference.transformers.batching import MAX_FORWARD_TOKENS
 from tests.entrypoint.test_topology import MODELS as SIZES
 
@@ -195,11 +196,11 @@ def test_the_trainers_own_cache_of_a_hybrid_takes_what_is_planned() -> None:
     """With the real sizes of both kinds of layers."""
     kinds = ["linear_attention", "full_attention"]
     config = OlmoHybridConfig(num_hidden_layers=2, layer_types=kinds)
-    rows = MAX_FORWARD_TOKENS // HELD_TOKENS
-    held, forward = own_cache(config, rows, HELD_TOKENS)
+    rows = MAX_FORWARD_TOKENS // DUEL_TURN_TOKENS
+    held, forward = own_cache(config, rows, DUEL_TURN_TOKENS)
     shape = shape_of(config.to_dict(), 1)
-    copied = HELD_TOKENS * shape.kv_bytes_per_token // 2
-    assert rows * (shape.episode_bytes(HELD_TOKENS, served=False) - copied) == held
+    copied = DUEL_TURN_TOKENS * shape.kv_bytes_per_token // 2
+    assert rows * (shape.episode_bytes(DUEL_TURN_TOKENS, served=False) - copied) == held
     assert forward <= ENGINE_WORKSPACE_BYTES <= 3 * forward
     assert shape.episode_bytes(1000, served=True) == 1000 * shape.kv_bytes_per_token
 

@@ -19,7 +19,8 @@ from entrypoint.pretended import SIZES as MODELS
 from entrypoint.pretended import pretend_hardware
 from entrypoint.topology import AS_FAST, UNSPREAD_SHARE, plan_topology
 from entrypoint.trainer_settings import DUEL_TURNS
-from entrypoint.workload import HELD_TOKENS, SERVED, duels
+from entrypoint.workload import SERVED, duels
+from miner.config.contract import DUEL_TURN_TOKENS
 
 INVENTORIES = ("0", "1xH100-80GB", "2xH100-80GB", "4xH100-80GB", "8xH100-80GB")
 UNSHARED = replace(MODELS["14B"], parameters=32 * 10**9)  # too large to share 80 GB with an engine
@@ -244,7 +245,7 @@ def test_rows_of_a_duel_are_turns_unless_conversations_are_learned_too() -> None
     longest = [
         BatchShape(work=duels(["othello"], 8), mounted=also).longest_row for also in (False, True)
     ]
-    assert longest == [HELD_TOKENS, BatchShape.episode_tokens]
+    assert longest == [DUEL_TURN_TOKENS, BatchShape.episode_tokens]
 
 
 @pytest.mark.parametrize("inventory", ["1xH100-80GB", "2xH100-80GB", "4xH100-80GB"])
