@@ -104,16 +104,7 @@ async def evaluate(
     until = now + seconds if math.isfinite(seconds) else None
 
     async def run(task: EpisodeTask) -> EpisodeRecord:
-        limit = asyncio.timeout_at(until)
-        try:
-            async with limit:
-                outcome = await scheduler.episode(task)
-            record = _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            message = "the time for them was over"
-            record = EpisodeRecord.of(task, score=None, failure="no_time", message=message)
+        record = await _in_time(scheduler, task, until)
         if on_episode:
             on_episode(record)
         return record
@@ -136,6 +127,23 @@ async def evaluate(
         seconds=time.monotonic() - started,
         episodes=tuple(finished.result() for finished in runs),
     )
+
+
+async def _in_time(
+    scheduler: Scheduler[EpisodeRecord], task: EpisodeTask, until: float | None
+) -> EpisodeRecord:
+    """Play an episode, which is excluded if it is not decided when the event loop's clock says
+    `until`."""
+    limit = asyncio.timeout_at(until)
+    try:
+        async with limit:
+            outcome = await scheduler.episode(task)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = "the time for them was over"
+        return EpisodeRecord.of(task, score=None, failure="no_time", message=message)
+    return _lost(outcome) if isinstance(outcome, LostEpisode) else outcome
 
 
 def _scored(channel: str) -> tuple[type[Exception], ...]:
