@@ -51,11 +51,11 @@ def chosen_by(entry: str) -> Choice:
         seen = Seen.of(request)
         action = function(request.table.game.name, seen)
         number = number_of(action)
-        if number not in request.legal:
+        if number is None or number not in request.legal:
             raise ConfigurationError(
                 f"{OPPONENTS} {entry!r} returned {action!r} in {request.table.game.name}: expected "
                 f"one of the legal actions {list(seen.actions)}"
             )
-        return int(number or 0)
+        return int(number)
 
     return choose

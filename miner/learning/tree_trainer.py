@@ -44,7 +44,6 @@ _FIRST = np.zeros(1, np.int64)
 IDLE = [Tree(np.zeros(2, np.int64), np.arange(2), np.full(2, 2), [0], [_FIRST])]
 """For a process that has no tree left while others have: it counts nothing. Two tokens, since torch
 compiles FlexAttention once more for a length of one."""
-_NO_ROW = Row(_FIRST, _FIRST)
 
 
 class TreeTrainer(GRPOTrainer):
@@ -179,9 +178,8 @@ class TreeTrainer(GRPOTrainer):
     def _learned(self, inputs: dict[str, Any], rows: Sequence[Row]) -> dict[int, Row]:
         """Rows by their place in the batch, without those of which nothing is learned.
 
-        They have no advantage, so their gradient is 0; the mean is over their tokens as well. Those
-        that trees compute for other rows anyway stay, for the metrics; without trees one does, to
-        compare its logprobs with an engine's.
+        They have no advantage, so their gradient is 0; the mean is over their tokens as well. For
+        the metrics those stay that trees compute anyway, and of an engine's without trees one.
         """
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
 
@@ -193,7 +191,8 @@ class TreeTrainer(GRPOTrainer):
         needed = rows_of(mask & (inputs["advantages"] != 0))
         near = nearly_within(needed, rows_of(mask))
         if not self.takes_trees:
-            near = dict([each for each in near.items() if each[0] not in needed][: self.use_vllm])
+            others = sorted(near.keys() - needed.keys())[: 1 if self.use_vllm else 0]
+            near = {number: near[number] for number in others}
         return needed | near
 
     def _pass_loss(self, model: torch.nn.Module, inputs: dict[str, Any], trees: Pass) -> Tensor:
@@ -246,7 +245,7 @@ class TreeTrainer(GRPOTrainer):
     def logprobs_of(self, rows: Sequence[Row]) -> list[Tensor]:
         """Log-probabilities of each row's tokens with loss by the current weights, in nats, at the
         temperature of training; collective, each process for its own rows, also before training."""
-        targets = [torch.from_numpy(row.ids[row.targets]) for row in rows or [_NO_ROW]]
+        targets = [torch.from_numpy(row.ids[row.targets]) for row in rows or [Row(_FIRST, _FIRST)]]
         there = [torch.ones_like(ids) for ids in targets]
         ids, mask = (
             pad_sequence(lines, batch_first=True).to(self.accelerator.device)

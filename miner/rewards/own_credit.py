@@ -28,15 +28,17 @@ def load_credit(entry: str) -> OwnCredit:
             raise ConfigurationError(
                 f"reward.entry {entry!r} returned {len(found)} lists for a group of {len(group)}"
             )
-        numbers: list[Sequence[float] | None] = []
-        for member, values in zip(group, found, strict=True):
-            numbers.append(None if member is None else _numbers(values))
-            if member is not None and len(numbers[-1] or ()) != len(member.turns):
+        advantages: list[Sequence[float] | None] = [None] * len(group)
+        for place, (member, values) in enumerate(zip(group, found, strict=True)):
+            if member is None:
+                continue
+            advantages[place] = numbers = _numbers(values)
+            if len(numbers) != len(member.turns):
                 raise ConfigurationError(
                     f"reward.entry {entry!r} returned {values!r} for an episode of "
                     f"{len(member.turns)} turns: expected a finite number for each"
                 )
-        return numbers
+        return advantages
 
     return credit
 

@@ -58,6 +58,7 @@ def test_arrays_are_numbers_too(tmp_path: Path, made: str) -> None:
         ("return [[1.0], [1.0]]", "an episode of 2 turns"),
         ("return [[1.0, float('nan')]] * 2", "expected a finite number for each"),
         ("return [[1.0, None]] * 2", "expected a finite number for each"),
+        ("return [[1.0, None, 2.0]] * 2", "expected a finite number for each"),
         ("return [1.0, 1.0]", "expected a finite number for each"),
         ("return [{0: 0.5, 1: 0.5}] * 2", "expected a finite number for each"),
         ("return [{0.5, 0.25}] * 2", "expected a finite number for each"),
