@@ -23,6 +23,7 @@ from miner.duel.table import Table
 from miner.duel.teachers import (
     Seen,
     best,
+    clobber,
     gin_rummy,
     liars_dice,
     othello,
@@ -298,6 +299,21 @@ def test_clobber_finds_the_win_where_there_is_one() -> None:
             assert teacher_of("clobber").values(seen)[move] == 1
             decided += len(won) < len(seen.actions)
     assert decided > 1
+
+
+@pytest.mark.parametrize("player", [0, 1])
+def test_clobbers_rule_counts_the_stones_around_both_squares(player: int) -> None:
+    """1 for each beside the square that is taken, and around the one that is left 1 for an
+    opposing and -2 for an own one."""
+    board = "4.....\n3.xo..\n2.oxx.\n1.o...\n abcde\n"
+    if player:
+        board = board.translate(str.maketrans("xo", "ox"))
+    labels = {38: "b2c2", 36: "b2b3", 30: "c3c2", 31: "c3b3"}
+    seen = Seen(f"You play x or o.\n{board}", player, labels)
+    expected = {38: 0.52, 36: 0.5, 30: 0.56, 31: 0.54}
+    assert clobber.by_neighbours(seen) == pytest.approx(expected)
+    assert clobber.teach_by_neighbours("clobber", seen) == clobber.by_neighbours(seen)
+    assert clobber.teach_by_neighbours("othello", seen) is None
 
 
 def test_the_card_of_the_rule_has_most_of_the_target_in_the_largest_deck() -> None:
