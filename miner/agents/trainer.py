@@ -93,7 +93,7 @@ class EnvironmentRollout:
                 f"{type(self._environment).__name__}.generate returned {len(made)} completions for "
                 f"{len(prompts)} prompts: with n=1 it must be one for each, in their order"
             )
-        if isinstance(made, Completions):
+        if isinstance(made, Completions) and made.as_sampled:
             return {
                 "prompt_ids": made.prompt_ids,
                 "completion_ids": list(made),
