@@ -67,6 +67,7 @@ class LocalApp:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            process_group=0,  # Ctrl-C is for the run, whose last evaluation needs it
         )
 
     def ended(self) -> str:

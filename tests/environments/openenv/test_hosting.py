@@ -1,5 +1,6 @@
 """A local server: started, stopped, and what is reported of one that cannot be served."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +30,8 @@ async def test_an_application_is_served_until_it_is_stopped(tmp_path: Path) -> N
     await start(host, 120.0)
     server = OpenEnvServer(host.url)
     assert await server.health_error() == ""
+    assert host._process
+    assert os.getpgid(host._process.pid) != os.getpgrp()  # Ctrl-C in a terminal is not for it
     host.stop()
     host.stop()
     assert await server.health_error()
