@@ -110,10 +110,10 @@ class AllMoves:
         prompts = prompts_by_turn(trajectory)
         for turn in sorted(turns):
             values = self._values_at(trajectory, turn)
-            reply, action = trajectory.turns[turn].reply, str(trajectory.turns[turn].action)
-            played = reply if reply in values else action
-            if played in values and trajectory.turns[turn].sampled_tokens:
-                self._regrets.append(max(values.values()) - values[played])
+            made = trajectory.turns[turn]
+            by_action = {_id(reply): value for reply, value in values.items()}
+            if made.action in by_action and made.sampled_tokens:
+                self._regrets.append(max(values.values()) - by_action[made.action])
             if not values:
                 continue
             draw = None if every else self._draw

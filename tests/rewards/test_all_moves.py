@@ -128,10 +128,13 @@ def test_an_episode_without_a_position_has_none() -> None:
     assert all_moves().rows(build_trajectory(), range(2)) == []
 
 
-def test_the_regret_is_what_the_best_move_would_have_added() -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_the_regret_is_what_the_best_move_would_have_added(named: bool) -> None:
+    """Whatever words a reply has beside its action."""
     critic = GoofspielCritic(0.05)
     first, later = critic.values([user(FIRST)], SEATS[0]), critic.values([user(LATER)], SEATS[0])
-    credit = AllMoves(critic, encode, RewardSettings(tau=0.05))
+    named_critic = GoofspielCritic(0.05, named=named)
+    credit = AllMoves(named_critic, lambda reply: (100, EOS), RewardSettings(tau=0.05))
     credit.rows(GAME, range(3))
     credit.end(lambda regrets: [regrets, [0.5]])
     moves = max(first.values()) - first["3"], max(later.values()) - later["5"]
