@@ -6,22 +6,30 @@ Invariant: any mistake in the entry is one sentence, before anything is trained.
 import hashlib
 import importlib
 import importlib.util
+import logging
 import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Timer
 from types import ModuleType
 from typing import Any, TypeVar
 
 from miner.config.errors import ConfigurationError
 from miner.environments.own.text_environment import TextEnvironment
 
+logger = logging.getLogger(__name__)
+
+SLOW_SECONDS = 60.0
+"""A call that takes longer is reported: nothing can end it, and the run may wait for it."""
+
 EXPECTED = "name a class as guess.py:Guess, or as package.module:Guess"
 METHODS = {
     "reset": "def reset(self, seed: int) -> str",
     "step": "def step(self, reply: str) -> Step",
 }
+_SLOW = "%s %r has not returned in %.0f s: the run waits for it"
 Kind = TypeVar("Kind")
 
 
@@ -140,6 +148,8 @@ def load_function(
         default: its name where `entry` has none.
         convert: makes the returned function's value of its own, such as a list of a generator.
 
+    The returned function warns where it takes long.
+
     Raises: `ConfigurationError`; the returned function does for any error of its own or `convert`.
     """
     place, _, name = entry.partition(":")
@@ -151,10 +161,15 @@ def load_function(
     own: Callable[..., Any] = function
 
     def called(*given: Any) -> Any:
+        slow = Timer(SLOW_SECONDS, logger.warning, [_SLOW, setting, entry, SLOW_SECONDS])
+        slow.daemon = True
+        slow.start()
         try:
             return convert(own(*given))
         except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{setting} {entry!r} raised {with_place(error)}") from error
+        finally:
+            slow.cancel()
 
     return called
 
@@ -208,6 +223,8 @@ def _checked(found: type[TextEnvironment]) -> type[TextEnvironment]:
             f"{found.__name__}.score_range is {found.score_range!r}: expected (lowest, highest), "
             "such as (0, 10)"
         )
+    if not isinstance(found.system, str):
+        raise ConfigurationError(f"{found.__name__}.system is {found.system!r}: expected a text")
     for name in ("stop", "replies"):
         texts = getattr(found, name)
         sound = isinstance(texts, tuple | list) and all(isinstance(text, str) for text in texts)
