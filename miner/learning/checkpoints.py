@@ -109,6 +109,11 @@ class Checkpoints(TrainerCallback):
             self._heartbeat.beat("writing a checkpoint", step)
         return allowed
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        state.save_steps = int(args.save_steps)  # a checkpoint brings its own back
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

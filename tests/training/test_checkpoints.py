@@ -141,6 +141,13 @@ def test_there_is_one_and_another_only_while_it_is_written(tmp_path: Path) -> No
     assert not (tmp_path / "checkpoint-2").exists()
 
 
+def test_a_resumed_run_writes_them_as_often_as_it_is_set_now(work: Work) -> None:
+    for every, steps in ((2, 2), (1, 3)):
+        work.train(f"checkpoint.every_steps={every}", f"optimizer.max_steps={steps}")
+        assert work.trainers[-1].state.save_steps == every
+    assert work.steps == [1, 2, 3]
+
+
 def test_the_base_is_not_a_checkpoint_to_continue_from(tmp_path: Path) -> None:
     for step, begun in ((0, False), (1, True)):
         folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
