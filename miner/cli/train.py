@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from miner.config.channel_facts import FACTS
 from miner.config.errors import ConfigurationError
 from miner.config.settings import Settings, check_divides, to_toml
 from miner.config.statuses import TrainerStatus
@@ -111,7 +112,9 @@ def _train(settings: Settings) -> None:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(TrainerStatus.CRASHED) from None
         status = TrainerStatus.OUT_OF_MEMORY
-        lower = "optimizer.micro_batch_tokens or rollout.max_episode_tokens"
+        lower = "optimizer.micro_batch_tokens"
+        if not FACTS[settings.environment.channel].supervised:  # there it is another run
+            lower += " or rollout.max_episode_tokens"
         if isinstance(error, EngineMemoryError):
             status, lower = TrainerStatus.ENGINE_OUT_OF_MEMORY, "rollout.memory_share"
         typer.echo(f"error: out of memory: {error}; lower {lower}", err=True)

@@ -18,8 +18,13 @@ from miner.config.heartbeat import HeartbeatWriter
 from miner.config.held_out_games import few_gated
 from miner.config.run_files import BEST_FILE, PUBLICATION_FILE, write_atomically
 from miner.config.settings import Settings
+from miner.duel.own import chosen_by, taught_by
+from miner.duel.players.catalog import named, names_function
+from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
+from miner.publishing.structure import check_structure
+from miner.rewards.own_credit import load_credit
 from miner.rollout.model_folder import check_model_folder, load_chat
 from miner.training.episodes import task_stream
 from miner.training.run_dir import check_foreign, prepare_run_dir
@@ -41,7 +46,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     base, output = checked_paths(settings)
     check_memory(settings)
     if not settings.output.take_over:
-        _check_tasks(settings)
+        _check_own(settings)
     prepare_trackers(settings)
     warn_of_gate(settings)
     prepare_run_dir(settings)
@@ -55,7 +60,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         take_over=settings.output.take_over,
     )
     best = settings.run_dir / BEST_FILE
-    if publisher.current() is None or not best.exists():
+    if publisher.current() is None or not best.exists() or not _loads(output):
         best.unlink(missing_ok=True)
         began = time.monotonic()
         publish_base(publisher, base, beat)
@@ -64,17 +69,33 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
     else:
         load_chat(base)
     if settings.output.take_over:
-        _check_tasks(settings)
+        _check_own(settings)
 
 
-def _check_tasks(settings: Settings) -> None:
-    """Find a mistake in the user's class, or in mounted data.
+def _loads(folder: Path) -> bool:
+    """Whether what was published is whole still, by its files' headers."""
+    try:
+        check_structure(folder, strict=False)
+    except UnverifiedModelError as error:
+        logger.warning("the base model is published again: %s", error)
+        return False
+    return True
+
+
+def _check_own(settings: Settings) -> None:
+    """Find a mistake in the user's class and functions, or in mounted data.
 
     On a laptop a start that is refused leaves nothing behind; in a container the base lies at the
     output path before anything is read that is not ours, and may be more than the memory holds.
     """
     tasks = task_stream(settings.environment)
     tasks.held_out(settings.evaluation.episodes, settings.evaluation.base_seed)
+    if settings.reward.entry:
+        load_credit(settings.reward.entry)
+    taught_by(settings.demonstrations.teacher)
+    for _, opponent in map(named, settings.environment.opponents):
+        if names_function(opponent):
+            chosen_by(opponent)
 
 
 def publish_base(publisher: Publisher, base: Path, beat: Callable[[], None] = lambda: None) -> None:

@@ -30,6 +30,7 @@ from miner.config.run_files import (
 )
 from miner.config.settings import Settings, to_toml
 from miner.duel.players.catalog import named
+from miner.duel.tournament_files import COPY, wording_of
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.reporting.records import EvaluationRecord, RecordFile
@@ -81,7 +82,7 @@ def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
     Raises: `ConfigurationError` if it holds a run with other settings or of another base model or
-        code, or cannot be written.
+        code; `OSError` if it cannot be written.
     """
     folder = settings.run_dir
     checkpoint = newest_checkpoint(folder / CHECKPOINTS)
@@ -98,14 +99,11 @@ def prepare_run_dir(settings: Settings) -> None:
         if has_begun(folder):
             _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
-    fingerprint = _checked_fingerprint(path, _own_code(settings), folder) if path else None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(written, to_toml(settings))
-        if fingerprint is not None:
-            write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
-    except OSError as error:
-        raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
+    fingerprint = _checked_fingerprint(path, _own_files(settings), folder) if path else None
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(written, to_toml(settings))
+    if fingerprint is not None:
+        write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
     _remove_half_written(folder)
     if checkpoint is None and known:
         leftovers = ["metrics.jsonl"]
@@ -173,11 +171,13 @@ def _comparable(settings: Settings) -> dict[str, Any]:
     calls = "tool_parser" in FACTS[settings.environment.channel].reads
     by_name = calls and settings.environment.tool_parser is None
     values["model"]["path"] = Path(settings.model.path or "").name if by_name else None
+    if FACTS[settings.environment.channel].supervised:  # likelihoods are of rows of that length
+        values["rollout"]["max_episode_tokens"] = settings.rollout.max_episode_tokens
     return values
 
 
-def _own_code(settings: Settings) -> dict[str, str]:
-    """SHA-256 of the user's files, by the setting that names one."""
+def _own_files(settings: Settings) -> dict[str, str]:
+    """SHA-256 of the user's files, by the setting that names one; of data their names and sizes."""
     environment = settings.environment
     entries = {
         "environment.entry": environment.entry,
@@ -193,7 +193,14 @@ def _own_code(settings: Settings) -> dict[str, str]:
     for opponent in environment.opponents:
         plain[f"environment.opponents {opponent}"] = named(opponent)[1]
     files |= {name: Path(entry.partition(":")[0]) for name, entry in plain.items()}
-    return {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
+    found = {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
+    for folder in environment.datasets:  # which of their conversations are held out
+        data = (file for file in sorted(folder.rglob("*")) if file.is_file())
+        listed = [f"{file.relative_to(folder)} {file.stat().st_size}\n".encode() for file in data]
+        found[f"environment.datasets {folder}"] = _digest(listed)
+    if FACTS[environment.channel].duels:
+        found[f"the folder {COPY}/"] = _digest([repr(wording_of(None)).encode()])
+    return found
 
 
 def _file_of(place: str) -> Path:
@@ -205,13 +212,13 @@ def _file_of(place: str) -> Path:
     return Path(place)
 
 
-def _checked_fingerprint(path: Path, code: dict[str, str], folder: Path) -> dict[str, str]:
-    """The fingerprint of the base model and of the user's `code`.
+def _checked_fingerprint(path: Path, own: dict[str, str], folder: Path) -> dict[str, str]:
+    """The fingerprint of the base model and of the user's `own` files.
 
     Raises: `ConfigurationError` if the run began with another one.
     """
     try:
-        now = base_fingerprint(path) | code
+        now = base_fingerprint(path) | own
     except OSError as error:
         raise ConfigurationError(f"model.path {path} cannot be read: {error}") from None
     if not has_begun(folder) or not (folder / BASE_FILE).exists():
@@ -223,13 +230,13 @@ def _checked_fingerprint(path: Path, code: dict[str, str], folder: Path) -> dict
             f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "
             "base model, else the whole folder"
         ) from None
-    edited = sorted(name for name in code if then.get(name, now[name]) != now[name])
+    edited = sorted(name for name in own if then.get(name, now[name]) != now[name])
     if edited:
         raise ConfigurationError(
-            f"run_dir {folder} holds a run of other code: the file of {', '.join(edited)} has "
+            f"run_dir {folder} holds a run of other files: what {', '.join(edited)} names has "
             "changed; put it back, name another run_dir, or delete the folder to start again"
         )
-    other = sorted(name for name in {*now, *then} - {*code} if now.get(name) != then.get(name))
+    other = sorted(name for name in {*now, *then} - {*own} if now.get(name) != then.get(name))
     if other:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of another base model than model.path {path} has now "

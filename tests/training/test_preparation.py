@@ -96,6 +96,24 @@ def test_a_container_has_its_base_before_anything_foreign_is_read(
     assert settings.run_dir.exists() == in_container
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"reward": {"credit": "own", "entry": "none.py:credit"}},
+        {
+            "environment": {"channel": "duel"},
+            "demonstrations": {"teacher": "none.py:teach", "share": 0.5},
+        },
+        {"environment": {"channel": "duel", "opponents": ["random", "none.py:play"]}},
+    ],
+)
+def test_a_function_that_is_not_there_is_found_before_a_run_begins(settings, named):
+    """A run's folder keeps its settings: mended, they would need another one."""
+    with pytest.raises(ConfigurationError, match=r"'none.py:\w+': there is no file"):
+        prepare_run(settings.having(**named), in_process=True)
+    assert not settings.run_dir.exists()
+
+
 def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     settings.run_dir.mkdir()
     best = settings.run_dir / "best.json"
@@ -103,6 +121,18 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
     assert not best.exists()
+
+
+def test_a_published_model_that_was_cut_off_gives_way_to_the_base(settings):
+    prepare_run(settings, in_process=True)
+    publish_step(settings, 20)
+    (settings.run_dir / "best.json").write_text("{}")
+    weights = settings.output.dir / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.truncate(weights.stat().st_size - 1)
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 0
+    assert not (settings.run_dir / "best.json").exists()
 
 
 @pytest.mark.parametrize(

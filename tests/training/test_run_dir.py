@@ -3,12 +3,15 @@
 import json
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
+from errno import ENOSPC
 
 import pytest
 
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import COMPLETE, newest_checkpoint
 from miner.config.settings import Settings
+from miner.duel.wording import own_wording
 from miner.reporting.run_folder import RunFolder
 from miner.training.run_dir import BASE_FILE, base_fingerprint, check_foreign, prepare_run_dir
 from tests.builders import build_qwen3, save_base
@@ -137,9 +140,14 @@ def test_what_was_evaluated_by_hand_in_its_folder_stays(tmp_path):
     assert evaluations.read() == ([by_hand], 0)
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
-    (tmp_path / "run").write_text("a file")
-    with pytest.raises(ConfigurationError, match="cannot be written"):
+def test_a_full_disk_is_no_mistake_in_the_settings(tmp_path, monkeypatch):
+    """What ends with the disk's status is started again."""
+
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("miner.training.run_dir.write_atomically", full)
+    with pytest.raises(OSError, match="No space left"):
         prepare_run_dir(settings(tmp_path))
 
 
@@ -236,10 +244,47 @@ def test_a_run_goes_on_with_the_users_code_that_it_began_with(
     file.write_text("one")
     begin(tmp_path, *own)
     file.write_text("another")
-    with pytest.raises(ConfigurationError, match=rf"the file of {setting}.* has changed"):
+    with pytest.raises(ConfigurationError, match=rf"what {setting}.* has changed"):
         begin(tmp_path, *own)
     file.write_text("one")
     begin(tmp_path, *own)
+
+
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path):
+    """One conversation more, and others are held out."""
+    base, data = save_base(tmp_path / "base"), tmp_path / "data"
+    (data / "part").mkdir(parents=True)
+    recorded = ("environment.channel=recorded", f"environment.datasets=['{data}']")
+    recorded += ("reward.credit=episode", f"model.path={base}")
+    (data / "part" / "a.jsonl").write_text("one")
+    begin(tmp_path, *recorded)
+    begin(tmp_path, *recorded)
+    for name in ("a.jsonl", "b.jsonl"):
+        file = data / "part" / name
+        before = file.read_text() if file.exists() else None
+        file.write_text("one more")
+        with pytest.raises(ConfigurationError, match=r"environment\.datasets .* has changed"):
+            begin(tmp_path, *recorded)
+        file.unlink() if before is None else file.write_text(before)
+    begin(tmp_path, *recorded)
+
+
+def test_a_run_of_recorded_conversations_goes_on_with_their_length(tmp_path):
+    recorded = ("environment.channel=recorded", "reward.credit=episode")
+    begin(tmp_path, *recorded, "rollout.max_episode_tokens=4096")
+    with pytest.raises(ConfigurationError, match=r"rollout\.max_episode_tokens"):
+        begin(tmp_path, *recorded, "rollout.max_episode_tokens=1024")
+
+
+def test_duels_go_on_with_the_sentences_that_they_began_with(tmp_path, monkeypatch):
+    base = save_base(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    begin(tmp_path, "environment.channel=duel", f"model.path={base}")
+    other = replace(own_wording(), source="another")
+    monkeypatch.setattr("miner.training.run_dir.wording_of", lambda folder: other)
+    with pytest.raises(ConfigurationError, match=r"the folder tournament/ names has changed"):
+        begin(tmp_path, "environment.channel=duel", f"model.path={base}")
+    begin(tmp_path / "other", f"model.path={base}")
 
 
 def test_a_damaged_fingerprint_is_an_error_with_a_way_out(tmp_path):
