@@ -6,30 +6,23 @@ Invariant: any mistake in the entry is one sentence, before anything is trained.
 import hashlib
 import importlib
 import importlib.util
-import logging
 import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Timer
 from types import ModuleType
 from typing import Any, TypeVar
 
 from miner.config.errors import ConfigurationError
+from miner.environments.own.slow_calls import SlowCalls
 from miner.environments.own.text_environment import TextEnvironment
-
-logger = logging.getLogger(__name__)
-
-SLOW_SECONDS = 60.0
-"""A call that takes longer is reported: nothing can end it, and the run may wait for it."""
 
 EXPECTED = "name a class as guess.py:Guess, or as package.module:Guess"
 METHODS = {
     "reset": "def reset(self, seed: int) -> str",
     "step": "def step(self, reply: str) -> Step",
 }
-_SLOW = "%s %r has not returned in %.0f s: the run waits for it"
 Kind = TypeVar("Kind")
 
 
@@ -160,16 +153,14 @@ def load_function(
         )
     own: Callable[..., Any] = function
 
+    slow = SlowCalls(f"{setting} {entry!r}")
+
     def called(*given: Any) -> Any:
-        slow = Timer(SLOW_SECONDS, logger.warning, [_SLOW, setting, entry, SLOW_SECONDS])
-        slow.daemon = True
-        slow.start()
         try:
-            return convert(own(*given))
+            with slow:
+                return convert(own(*given))
         except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{setting} {entry!r} raised {with_place(error)}") from error
-        finally:
-            slow.cancel()
 
     return called
 

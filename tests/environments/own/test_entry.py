@@ -1,13 +1,10 @@
 """Entries that name a custom environment, and the errors of all others."""
 
 import re
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import miner.environments.own.entry as own_entry
 from miner.config.errors import ConfigurationError
 from miner.environments.own import TextEnvironment
 from miner.environments.own.check import check_environment
@@ -105,28 +102,3 @@ def test_what_is_not_there_is_a_sentence(entry: str, message: str) -> None:
 def test_a_file_that_exits_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be imported: SystemExit"):
         load_entry(written(tmp_path, "import sys\nsys.exit(0)\n"))
-
-
-def test_a_function_that_does_not_return_is_named_and_only_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said, words = threading.Event(), list[str]()
-
-    def warning(form: str, *given: Any) -> None:
-        words.append(form % given)
-        said.set()
-
-    monkeypatch.setattr(own_entry.logger, "warning", warning)
-    file = tmp_path / "idea.py"
-    file.write_text("def credit(done):\n    return done()\n")
-    credit = own_entry.load_function(str(file), "reward.entry", "credit")
-    before = threading.active_count()
-    assert credit(lambda: 1.5) == 1.5
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    for timer in timers:
-        timer.join(timeout=own_entry.SLOW_SECONDS / 2)
-    assert threading.active_count() == before
-    assert not words
-    monkeypatch.setattr(own_entry, "SLOW_SECONDS", 0.0)
-    assert credit(lambda: said.wait(60))
-    assert words == [f"reward.entry '{file}' has not returned in 0 s: the run waits for it"]
