@@ -56,11 +56,6 @@ class Completions(list[list[int]]):
         self.items = tuple(items)
 
     @property
-    def as_sampled(self) -> bool:
-        """Whether the lists are still those of the completions; other ids have no logprobs."""
-        return self == [list(item.ids) for item in self.items]
-
-    @property
     def prompt_ids(self) -> list[list[int]]:
         """Of each completion the ids it answers."""
         return [list(item.prompt_ids) for item in self.items]

@@ -93,7 +93,13 @@ class EnvironmentRollout:
                 f"{type(self._environment).__name__}.generate returned {len(made)} completions for "
                 f"{len(prompts)} prompts: with n=1 it must be one for each, in their order"
             )
-        if isinstance(made, Completions) and made.as_sampled:
+        if isinstance(made, Completions):
+            if made != [list(item.ids) for item in made.items]:
+                raise ConfigurationError(
+                    f"{type(self._environment).__name__}.generate changed the ids of the client's "
+                    "`Completions`, whose masks and log-probabilities are of others: return plain "
+                    "lists of ids"
+                )
             return {
                 "prompt_ids": made.prompt_ids,
                 "completion_ids": list(made),

@@ -116,7 +116,7 @@ def test_lists_without_logprobs_are_trained_under_vllms_defaults(
     assert any(not torch.equal(before[n], v) for n, v in there.model.named_parameters())
 
 
-def test_completions_with_other_ids_lose_their_masks_and_logprobs(tmp_path: Path) -> None:
+def test_completions_with_other_ids_are_refused(tmp_path: Path) -> None:
     class Cut(Environment):
         def generate(self, *given: Any, **named: Any) -> Completions:
             found = super().generate(*given, **named)
@@ -125,10 +125,8 @@ def test_completions_with_other_ids_lose_their_masks_and_logprobs(tmp_path: Path
             return found
 
     rollout = EnvironmentRollout(Cut())
-    columns = rollout(["12 ", "3 "], trainer(tmp_path, rollout_func=rollout))
-    assert columns["completion_ids"] == [[5, 6]] * 2
-    assert columns["logprobs"] is None
-    assert "env_mask" not in columns
+    with pytest.raises(ConfigurationError, match=r"Cut.generate changed the ids .*plain lists"):
+        rollout(["12 ", "3 "], trainer(tmp_path, rollout_func=rollout))
 
 
 def test_parameters_of_generation_reach_the_environment(tmp_path: Path) -> None:
