@@ -1,4 +1,4 @@
-"""A teacher and an opponent of one's own, for duels.
+"""Teachers and an opponent of one's own, for duels.
 
 python -m miner train environment.channel=duel demonstrations.share=0.4 \\
   demonstrations.teacher=examples/own_duels.py:teach \\
@@ -7,6 +7,7 @@ python -m miner train environment.channel=duel demonstrations.share=0.4 \\
 
 from __future__ import annotations
 
+from miner.duel.players.rival import rule_of_thumb
 from miner.duel.teachers import Seen
 
 
@@ -22,6 +23,12 @@ def teach(game: str, seen: Seen) -> dict[int, float] | None:
         return None
     chances = {"Fold": 0.1, "Call": 0.5, "Raise": 0.6}
     return {action: chances[label] for action, label in seen.actions.items()}
+
+
+def imitate(game: str, seen: Seen) -> dict[int, float]:
+    """The rules that public winners of the tournament imitate."""
+    chosen = rule_of_thumb(game, seen)
+    return {action: 0.6 if action == chosen else 0.5 for action in seen.actions}
 
 
 def play(game: str, seen: Seen) -> int:

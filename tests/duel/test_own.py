@@ -12,7 +12,8 @@ from miner.duel.demonstrations import Style, demonstrate
 from miner.duel.memory import WordCounter
 from miner.duel.own import taught_by
 from miner.duel.players.catalog import make_player
-from miner.duel.teachers import Seen, taught_values
+from miner.duel.players.rival import rival_move
+from miner.duel.teachers import Seen, best, taught_values
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
 from miner.games import GAMES
@@ -29,6 +30,14 @@ def test_the_example_teaches_its_game_and_leaves_others_to_the_teachers() -> Non
     expected = {action: VALUES[label] for action, label in leduc.actions.items()}
     assert taught("leduc_poker", leduc) == expected != taught_values("leduc_poker", leduc)
     assert taught("othello", othello) == taught_values("othello", othello)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_the_example_imitates_the_rival_in_each_game(game: str) -> None:
+    request = asked(game)
+    values = taught_by(f"{EXAMPLE}:imitate")(game, Seen.of(request))
+    assert best(values) == rival_move(request)
+    assert sorted(values.values())[-2:] == [0.5, 0.6]
 
 
 def test_demonstrations_and_credit_have_the_own_teachers_values() -> None:

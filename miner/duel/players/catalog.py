@@ -71,7 +71,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
 
 
 def names_function(described: str) -> bool:
-    """Whether a player is a function of the user's, as `mine.py:play`."""
+    """Return true for a function of the user's, as `mine.py:play`."""
     return described.partition(":")[0].endswith(".py")
 
 

@@ -7,28 +7,33 @@ against all that do not expect it.
 
 import pyspiel
 
-from miner.duel.players.rules import bid_the_prize
-from miner.duel.teachers import taught_move
-from miner.duel.teachers.base import Seen
+from miner.duel.players.rules import prize_bid
+from miner.duel.teachers import Seen, teacher_of
+from miner.duel.teachers.clobber import board
 from miner.duel.teachers.liars_dice import by_the_odds, read_turn
 from miner.duel.turn import Request
+from miner.games.clobber import CLOBBER
 
 PLIES = 3
 """Of Clobber's search; 0.71 against random moves on 4x5."""
 
 
 def rival_move(request: Request) -> int:
+    """A legal action by the game's rule."""
+    return rule_of_thumb(request.table.game.name, Seen.of(request))
+
+
+def rule_of_thumb(game: str, seen: Seen) -> int:
     """A legal action by the game's rule; the teacher's where it has none."""
-    game = request.table.game.name
     if game == "goofspiel":
-        return bid_the_prize(request)
+        return prize_bid(seen.state, seen.actions)
     if game == "leduc_poker":
-        return max(request.legal)  # 0 folds, 1 calls, 2 raises
+        return max(seen.actions)  # 0 folds, 1 calls, 2 raises
     if game == "liars_dice":
-        return by_the_odds(*read_turn(Seen.of(request)))
+        return by_the_odds(*read_turn(seen))
     if game == "clobber":
-        return _within_plies(request.table.state, PLIES)
-    return taught_move(request)
+        return _within_plies(board(CLOBBER, seen), PLIES)
+    return teacher_of(game).move(seen)
 
 
 def _within_plies(state: pyspiel.State, plies: int) -> int:

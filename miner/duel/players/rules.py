@@ -1,6 +1,6 @@
 """Players without a model: random moves, and the bid that equals the prize."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from miner.beside import beside
@@ -73,5 +73,10 @@ def random_move(salt: int) -> Choice:
 def bid_the_prize(request: Request) -> int:
     """Goofspiel's card of the prize's value; the closest one that is left."""
     assert request.table.game is GOOFSPIEL
-    prize = prize_value(request.table.text(request.player))
-    return min(request.legal, key=lambda action: (abs(action + 1 - prize), action))
+    return prize_bid(request.table.text(request.player), request.legal)
+
+
+def prize_bid(state: str, legal: Iterable[int]) -> int:
+    """The same from the state's text and the legal actions."""
+    prize = prize_value(state)
+    return min(legal, key=lambda action: (abs(action + 1 - prize), action))
