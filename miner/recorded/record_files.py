@@ -47,6 +47,11 @@ class Place:
     read: Callable[[int], Iterator[Any]]
 
 
+def files_of(folder: Path) -> list[Path]:
+    """Those that records are read of, in order."""
+    return [file for file in sorted(folder.rglob("*")) if file.suffix in _PLACES]
+
+
 def some_records(folder: Path, most: int, left_out: Counter[str]) -> Iterator[Any]:
     """At most so many records of the files in a folder, from all places alike; all if there seem to
     be fewer.
@@ -54,7 +59,7 @@ def some_records(folder: Path, most: int, left_out: Counter[str]) -> Iterator[An
     Args:
         left_out: counts what cannot be read, by reason.
     """
-    files = [file for file in sorted(folder.rglob("*")) if file.suffix in _PLACES]
+    files = files_of(folder)
     if not files:
         left_out[f"no jsonl, json or parquet file in {folder.name}"] += 1
     places: list[Place] = []

@@ -110,12 +110,12 @@ class AllMoves:
         prompts = prompts_by_turn(trajectory)
         for turn in sorted(turns):
             values = self._values_at(trajectory, turn)
+            if not values:
+                continue
             made = trajectory.turns[turn]
             by_action = {_id(reply): value for reply, value in values.items()}
             if made.action in by_action and made.sampled_tokens:
                 self._regrets.append(max(values.values()) - by_action[made.action])
-            if not values:
-                continue
             draw = None if every else self._draw
             if self.by_policy:
                 rows += weighed(prompts[turn], self._advantages(values), self._encode, draw)

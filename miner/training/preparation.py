@@ -73,10 +73,13 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
 
 
 def _loads(folder: Path) -> bool:
-    """Whether what was published is whole still, by its files' headers."""
+    """Return false where files of a published model are gone or cut off, by their headers."""
     try:
-        check_structure(folder, strict=False)
+        check_structure(folder, strict=False, published=False)
     except UnverifiedModelError as error:
+        unread = error.__cause__
+        if isinstance(unread, OSError) and not isinstance(unread, FileNotFoundError):
+            return True  # a disk that does not answer now
         logger.warning("the base model is published again: %s", error)
         return False
     return True

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from miner.duel.players.catalog import named
 from miner.duel.tournament_files import COPY, wording_of
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
+from miner.recorded.record_files import files_of
 from miner.reporting.records import EvaluationRecord, RecordFile
 from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import FOLDER as TOKENS
@@ -82,7 +84,7 @@ def prepare_run_dir(settings: Settings) -> None:
     """Make the folder, write settings and fingerprint, remove records of a run without checkpoint.
 
     Raises: `ConfigurationError` if it holds a run with other settings or of another base model or
-        code; `OSError` if it cannot be written.
+        code, or cannot be written; `OSError` if the disk is full.
     """
     folder = settings.run_dir
     checkpoint = newest_checkpoint(folder / CHECKPOINTS)
@@ -100,10 +102,15 @@ def prepare_run_dir(settings: Settings) -> None:
             _check_same_run(settings, before, folder, begun=checkpoint is not None)
     path = settings.model.path
     fingerprint = _checked_fingerprint(path, _own_files(settings), folder) if path else None
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(written, to_toml(settings))
-    if fingerprint is not None:
-        write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(written, to_toml(settings))
+        if fingerprint is not None:
+            write_atomically(folder / BASE_FILE, json.dumps(fingerprint, indent=2) + "\n")
+    except OSError as error:
+        if error.errno in (ENOSPC, EDQUOT):  # no mistake, and may pass
+            raise
+        raise ConfigurationError(f"run_dir {folder} cannot be written: {error}") from None
     _remove_half_written(folder)
     if checkpoint is None and known:
         leftovers = ["metrics.jsonl"]
@@ -194,13 +201,27 @@ def _own_files(settings: Settings) -> dict[str, str]:
         plain[f"environment.opponents {opponent}"] = named(opponent)[1]
     files |= {name: Path(entry.partition(":")[0]) for name, entry in plain.items()}
     found = {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
-    for folder in environment.datasets:  # which of their conversations are held out
-        data = (file for file in sorted(folder.rglob("*")) if file.is_file())
-        listed = [f"{file.relative_to(folder)} {file.stat().st_size}\n".encode() for file in data]
-        found[f"environment.datasets {folder}"] = _digest(listed)
-    if FACTS[environment.channel].duels:
-        found[f"the folder {COPY}/"] = _digest([repr(wording_of(None)).encode()])
+    facts = FACTS[environment.channel]
+    for folder in environment.datasets if facts.supervised else ():
+        found[f"environment.datasets {folder}"] = _digest(_listed(folder))
+    if facts.duels:
+        found[f"the tournament's sentences ({COPY}/)"] = _digest(_sentences())
     return found
+
+
+def _listed(folder: Path) -> list[bytes]:
+    """Names and sizes of a data set's files, which decide what of it is held out."""
+    with suppress(OSError):  # who reads it reports that
+        files = [(file.relative_to(folder), file.stat().st_size) for file in files_of(folder)]
+        return [f"{name} {size}\n".encode() for name, size in files]
+    return []
+
+
+def _sentences() -> list[bytes]:
+    """Those of a duel's prompts, the tournament's or our own."""
+    with suppress(ConfigurationError):  # who plays them reports that
+        return [repr(wording_of(None)).encode()]
+    return []
 
 
 def _file_of(place: str) -> Path:
@@ -233,8 +254,8 @@ def _checked_fingerprint(path: Path, own: dict[str, str], folder: Path) -> dict[
     edited = sorted(name for name in own if then.get(name, now[name]) != now[name])
     if edited:
         raise ConfigurationError(
-            f"run_dir {folder} holds a run of other files: what {', '.join(edited)} names has "
-            "changed; put it back, name another run_dir, or delete the folder to start again"
+            f"run_dir {folder} holds a run of other files: {', '.join(edited)} changed since; put "
+            "back what there was, name another run_dir, or delete the folder to start again"
         )
     other = sorted(name for name in {*now, *then} - {*own} if now.get(name) != then.get(name))
     if other:

@@ -1,5 +1,6 @@
 """Memory that runs out, and how it is told from a crash."""
 
+import json
 from typing import Any
 
 import pytest
@@ -45,6 +46,33 @@ IN_STEP = "CUDA out of memory. Tried to allocate 2.00 GiB"
 )
 def test_what_less_memory_would_help(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
+
+
+@pytest.mark.parametrize("channel", ["builtin", "recorded"])
+def test_what_to_lower_is_named(
+    work: Work, monkeypatch: pytest.MonkeyPatch, train: Any, channel: str
+) -> None:
+    """Recorded conversations of another length would be another run."""
+
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError(IN_STEP)
+
+    monkeypatch.setattr(training, "train", refuse)
+    data = work.folder / "data"
+    data.mkdir()
+    talk = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
+    lines = (
+        json.dumps({"messages": [{"role": "system", "content": str(n)}, *talk]}) for n in range(8)
+    )
+    (data / "talks.jsonl").write_text("\n".join(lines))
+    words = [f"environment.channel={channel}", "reward.credit=episode"]
+    words += [f"environment.datasets=['{data}']"] if channel == "recorded" else []
+    settings = work.folder / "settings.toml"
+    settings.write_text(to_toml(work.settings(*words)))
+    status, printed = train("--config", str(settings))
+    assert status == TrainerStatus.OUT_OF_MEMORY
+    assert "lower optimizer.micro_batch_tokens" in printed.err
+    assert ("rollout.max_episode_tokens" in printed.err) == (channel == "builtin")
 
 
 @pytest.mark.parametrize("part", ["start", "weights", "kv_cache", "sampling"])

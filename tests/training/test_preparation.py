@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
+from errno import ESTALE
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import PUBLICATION_FILE
 from miner.config.settings import Settings
+from miner.duel.tournament_files import wording_of
+from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.run_folder import RunFolder
 from miner.training.preparation import check_memory, checked_paths, prepare_run, publish_base
@@ -94,6 +98,37 @@ def test_a_container_has_its_base_before_anything_foreign_is_read(
         prepare_run(recorded, in_process=True)
     assert (settings.output.dir / "config.json").exists() == in_container
     assert settings.run_dir.exists() == in_container
+
+
+def test_a_container_has_its_base_though_the_tournaments_files_cannot_be_read(
+    settings, tmp_path, monkeypatch
+):
+    """Opening the game reports them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tournament").mkdir()
+    (tmp_path / "tournament" / "game_prompts.yml").write_text("games: {}")
+    with pytest.raises(ConfigurationError):
+        wording_of(None)
+    duels = settings.having(environment={"channel": "duel"}, output={"take_over": True})
+    with suppress(ConfigurationError):
+        prepare_run(duels, in_process=True)
+    assert published(settings).step == 0
+
+
+def test_a_published_model_stays_that_cannot_be_read_now(settings, monkeypatch):
+    prepare_run(settings, in_process=True)
+    publish_step(settings, 20)
+    (settings.run_dir / "best.json").write_text("{}")
+    (settings.output.dir / "mine").mkdir()
+    (settings.output.dir / "mine" / "model.safetensors").write_text("another")
+
+    def stale(file):
+        raise UnverifiedModelError(f"{file} cannot be read.") from OSError(ESTALE, "stale")
+
+    prepare_run(settings, in_process=True)
+    monkeypatch.setattr("miner.publishing.structure.read_header", stale)
+    prepare_run(settings, in_process=True)
+    assert published(settings).step == 20
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_run_goes_on_with_the_users_code_that_it_began_with(
     file.write_text("one")
     begin(tmp_path, *own)
     file.write_text("another")
-    with pytest.raises(ConfigurationError, match=rf"what {setting}.* has changed"):
+    with pytest.raises(ConfigurationError, match=rf"{setting}.* changed since"):
         begin(tmp_path, *own)
     file.write_text("one")
     begin(tmp_path, *own)
@@ -263,7 +263,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path):
         file = data / "part" / name
         before = file.read_text() if file.exists() else None
         file.write_text("one more")
-        with pytest.raises(ConfigurationError, match=r"environment\.datasets .* has changed"):
+        with pytest.raises(ConfigurationError, match=r"environment\.datasets .* changed since"):
             begin(tmp_path, *recorded)
         file.unlink() if before is None else file.write_text(before)
     begin(tmp_path, *recorded)
@@ -282,7 +282,7 @@ def test_duels_go_on_with_the_sentences_that_they_began_with(tmp_path, monkeypat
     begin(tmp_path, "environment.channel=duel", f"model.path={base}")
     other = replace(own_wording(), source="another")
     monkeypatch.setattr("miner.training.run_dir.wording_of", lambda folder: other)
-    with pytest.raises(ConfigurationError, match=r"the folder tournament/ names has changed"):
+    with pytest.raises(ConfigurationError, match=r"sentences \(tournament/\) changed since"):
         begin(tmp_path, "environment.channel=duel", f"model.path={base}")
     begin(tmp_path / "other", f"model.path={base}")
 
