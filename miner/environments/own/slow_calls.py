@@ -3,7 +3,6 @@
 import logging
 import time
 from threading import Timer, get_ident
-from typing import Self
 
 logger = logging.getLogger(__name__)
 
@@ -11,9 +10,10 @@ SECONDS = 60.0
 
 
 class SlowCalls:
-    """Around each call of a function: warns once if one takes longer than `SECONDS`.
+    """Around each call of a function: warns of one that takes longer than `SECONDS`, within twice
+    that time.
 
-    Nothing can end it, and the run waits for it. Calls start no thread of their own.
+    Nothing can end it, and the run waits for it. All calls share one timer.
 
     Args:
         name: of the function, as the user knows it.
@@ -24,17 +24,17 @@ class SlowCalls:
         self._began: dict[int, float] = {}  # of the calls that have not returned, by thread
         self._timer: Timer | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         self._began[get_ident()] = time.monotonic()
         if self._timer is None:
             self._look_later()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._began.pop(get_ident(), None)
 
     def look(self) -> None:
         """Warn of a call that takes long already, or look again while there are calls."""
+        self._timer = None
         running = list(self._began.values())
         if any(time.monotonic() - began >= SECONDS for began in running):
             logger.warning(
@@ -42,8 +42,6 @@ class SlowCalls:
             )
         elif running:
             self._look_later()
-        else:
-            self._timer = None
 
     def _look_later(self) -> None:
         self._timer = Timer(SECONDS, self.look)

@@ -1,4 +1,4 @@
-"""Functions of the user's that do not return are named, once."""
+"""Functions of the user's that do not return are named."""
 
 import threading
 from pathlib import Path
@@ -30,8 +30,10 @@ def test_a_call_that_has_not_returned_is_named(
     credit = load_function(str(file), "reward.entry", "credit")
     assert credit(lambda: calls[0].look()) == 1.5
     assert words == [f"reward.entry '{file}' has not returned in 0 s: the run waits for it"]
-    calls[0].look()
+    calls[0].look()  # after it
     assert len(words) == 1
+    credit(lambda: calls[0].look())
+    assert len(words) == 2
 
 
 def test_calls_that_take_less_are_not(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
