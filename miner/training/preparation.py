@@ -73,13 +73,17 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
 
 
 def _loads(folder: Path) -> bool:
-    """Return false where files of a published model are gone or cut off, by their headers."""
+    """Return false where files of a published model are gone or cut off, by their headers.
+
+    Raises: `OSError` for one that cannot be read now.
+    """
     try:
         check_structure(folder, strict=False, published=False)
     except UnverifiedModelError as error:
-        unread = error.__cause__
-        if isinstance(unread, OSError) and not isinstance(unread, FileNotFoundError):
-            return True  # a disk that does not answer now
+        if isinstance(error.__cause__, OSError) and not isinstance(
+            error.__cause__, FileNotFoundError
+        ):
+            raise error.__cause__ from None
         logger.warning("the base model is published again: %s", error)
         return False
     return True

@@ -1,7 +1,7 @@
-"""The folder of a run: its settings, base model and user's code, and whether it can be resumed.
+"""The folder of a run: its settings, base model and user's files, and whether it can be resumed.
 
-Invariant: settings, base and code bind from the first score or checkpoint on; a start that was
-refused before that binds nothing.
+Invariant: settings, base, the user's code and data and the wording of duels bind from the first
+score or checkpoint on; a start that was refused before that binds nothing.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from miner.config.run_files import (
 )
 from miner.config.settings import Settings, to_toml
 from miner.duel.players.catalog import named
-from miner.duel.tournament_files import COPY, wording_of
+from miner.duel.tournament_files import wording_of
 from miner.publishing.base_files import companions
 from miner.publishing.structure import weight_files
 from miner.recorded.record_files import files_of
@@ -40,6 +40,10 @@ from miner.reporting.run_folder import RunFolder
 from miner.reporting.token_records import FOLDER as TOKENS
 
 BASE_FILE = "base_fingerprint.json"
+
+WORDING = "the wording of prompts"
+OWN = ("environment.", "reward.", "demonstrations.", WORDING)
+"""Keys there that begin so are no files of the base model."""
 
 MAY_DIFFER: dict[str, Any] = {
     "run_dir": True,  # the folder is the run, where it was moved too
@@ -202,26 +206,22 @@ def _own_files(settings: Settings) -> dict[str, str]:
     files |= {name: Path(entry.partition(":")[0]) for name, entry in plain.items()}
     found = {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
     facts = FACTS[environment.channel]
-    for folder in environment.datasets if facts.supervised else ():
-        found[f"environment.datasets {folder}"] = _digest(_listed(folder))
-    if facts.duels:
-        found[f"the tournament's sentences ({COPY}/)"] = _digest(_sentences())
+    try:
+        for folder in environment.datasets if facts.supervised else ():
+            found[f"environment.datasets {folder}"] = _digest(_listed(folder))
+        if facts.duels:
+            found[WORDING] = _digest([repr(wording_of(None)).encode()])
+    except (OSError, ConfigurationError):
+        if has_begun(settings.run_dir):
+            raise
+        # the base is published first, then opening the channel raises the same
     return found
 
 
 def _listed(folder: Path) -> list[bytes]:
     """Names and sizes of a data set's files, which decide what of it is held out."""
-    with suppress(OSError):  # who reads it reports that
-        files = [(file.relative_to(folder), file.stat().st_size) for file in files_of(folder)]
-        return [f"{name} {size}\n".encode() for name, size in files]
-    return []
-
-
-def _sentences() -> list[bytes]:
-    """Those of a duel's prompts, the tournament's or our own."""
-    with suppress(ConfigurationError):  # who plays them reports that
-        return [repr(wording_of(None)).encode()]
-    return []
+    files = [(file.relative_to(folder), file.stat().st_size) for file in files_of(folder)]
+    return [f"{name} {size}\n".encode() for name, size in files]
 
 
 def _file_of(place: str) -> Path:
@@ -251,13 +251,18 @@ def _checked_fingerprint(path: Path, own: dict[str, str], folder: Path) -> dict[
             f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "
             "base model, else the whole folder"
         ) from None
-    edited = sorted(name for name in own if then.get(name, now[name]) != now[name])
+    then_own = {name for name in then if name.startswith(OWN)}
+    edited = sorted(
+        name for name in {*own, *then_own} if then.get(name, now.get(name)) != now.get(name)
+    )
     if edited:
         raise ConfigurationError(
-            f"run_dir {folder} holds a run of other files: {', '.join(edited)} changed since; put "
+            f"run_dir {folder} holds a run of other files: {', '.join(edited)} changed since: put "
             "back what there was, name another run_dir, or delete the folder to start again"
         )
-    other = sorted(name for name in {*now, *then} - {*own} if now.get(name) != then.get(name))
+    other = sorted(
+        name for name in {*now, *then} - {*own} - then_own if now.get(name) != then.get(name)
+    )
     if other:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of another base model than model.path {path} has now "

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from errno import ESTALE
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,6 @@ from miner.config.errors import ConfigurationError
 from miner.config.run_files import PUBLICATION_FILE
 from miner.config.settings import Settings
 from miner.duel.tournament_files import wording_of
-from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.publisher import PublishedScore, Publisher
 from miner.reporting.run_folder import RunFolder
 from miner.training.preparation import check_memory, checked_paths, prepare_run, publish_base
@@ -116,18 +116,24 @@ def test_a_container_has_its_base_though_the_tournaments_files_cannot_be_read(
 
 
 def test_a_published_model_stays_that_cannot_be_read_now(settings, monkeypatch):
+    """What ends with the disk's status is started again."""
     prepare_run(settings, in_process=True)
     publish_step(settings, 20)
     (settings.run_dir / "best.json").write_text("{}")
     (settings.output.dir / "mine").mkdir()
     (settings.output.dir / "mine" / "model.safetensors").write_text("another")
-
-    def stale(file):
-        raise UnverifiedModelError(f"{file} cannot be read.") from OSError(ESTALE, "stale")
-
     prepare_run(settings, in_process=True)
-    monkeypatch.setattr("miner.publishing.structure.read_header", stale)
-    prepare_run(settings, in_process=True)
+    stat = Path.stat
+
+    def stale(file, **more):
+        if file == settings.output.dir / "model.safetensors":
+            raise OSError(ESTALE, "Stale file handle")
+        return stat(file, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stale)
+        with pytest.raises(OSError, match="Stale file handle"):
+            prepare_run(settings, in_process=True)
     assert published(settings).step == 20
 
 
@@ -158,13 +164,17 @@ def test_the_record_of_a_model_that_is_gone_goes_too(settings):
     assert not best.exists()
 
 
-def test_a_published_model_that_was_cut_off_gives_way_to_the_base(settings):
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_published_model_that_was_cut_off_gives_way_to_the_base(settings, gone):
     prepare_run(settings, in_process=True)
     publish_step(settings, 20)
     (settings.run_dir / "best.json").write_text("{}")
-    weights = settings.output.dir / "model.safetensors"
-    with weights.open("r+b") as file:
-        file.truncate(weights.stat().st_size - 1)
+    if gone:
+        (settings.output.dir / "config.json").unlink()
+    else:
+        weights = settings.output.dir / "model.safetensors"
+        with weights.open("r+b") as file:
+            file.truncate(weights.stat().st_size - 1)
     prepare_run(settings, in_process=True)
     assert published(settings).step == 0
     assert not (settings.run_dir / "best.json").exists()

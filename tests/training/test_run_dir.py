@@ -4,7 +4,7 @@ import json
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 
 import pytest
 
@@ -266,7 +266,44 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path):
         with pytest.raises(ConfigurationError, match=r"environment\.datasets .* changed since"):
             begin(tmp_path, *recorded)
         file.unlink() if before is None else file.write_text(before)
+    (data / "notes.txt").write_text("no record is read of it")
     begin(tmp_path, *recorded)
+
+
+def test_data_that_a_channel_does_not_read_binds_nothing(tmp_path):
+    base, data = save_base(tmp_path / "base"), tmp_path / "data"
+    data.mkdir()
+    duel = (DUEL, PARSER, f"environment.datasets=['{data}']", f"model.path={base}")
+    begin(tmp_path, *duel)
+    (data / "a.jsonl").write_text("{}")
+    begin(tmp_path, *duel)
+
+
+def test_data_that_cannot_be_listed_now_is_not_taken_for_other_data(tmp_path, monkeypatch):
+    base, data = save_base(tmp_path / "base"), tmp_path / "data"
+    data.mkdir()
+    recorded = ("environment.channel=recorded", f"environment.datasets=['{data}']")
+    recorded += ("reward.credit=episode", f"model.path={base}")
+
+    def refuse(folder):
+        raise OSError(EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("miner.training.run_dir.files_of", refuse)
+        begin(tmp_path, *recorded)  # nothing is known of it: it binds nothing
+        with pytest.raises(OSError, match="Input/output"):
+            begin(tmp_path, *recorded)
+    begin(tmp_path, *recorded)
+
+
+def test_a_file_of_the_users_that_is_gone_is_no_other_base(tmp_path):
+    base, file = save_base(tmp_path / "base"), tmp_path / "mine.py"
+    file.write_text("one")
+    own = ("reward.credit=own", f"reward.entry={file}", f"model.path={base}")
+    begin(tmp_path, *own)
+    file.unlink()
+    with pytest.raises(ConfigurationError, match=r"reward\.entry changed since"):
+        begin(tmp_path, *own)
 
 
 def test_a_run_of_recorded_conversations_goes_on_with_their_length(tmp_path):
@@ -282,7 +319,7 @@ def test_duels_go_on_with_the_sentences_that_they_began_with(tmp_path, monkeypat
     begin(tmp_path, "environment.channel=duel", f"model.path={base}")
     other = replace(own_wording(), source="another")
     monkeypatch.setattr("miner.training.run_dir.wording_of", lambda folder: other)
-    with pytest.raises(ConfigurationError, match=r"sentences \(tournament/\) changed since"):
+    with pytest.raises(ConfigurationError, match=r"the wording of prompts changed since"):
         begin(tmp_path, "environment.channel=duel", f"model.path={base}")
     begin(tmp_path / "other", f"model.path={base}")
 

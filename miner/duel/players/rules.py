@@ -77,6 +77,6 @@ def bid_the_prize(request: Request) -> int:
 
 
 def prize_bid(state: str, legal: Iterable[int]) -> int:
-    """The same from the state's text and the legal actions."""
+    """Of the legal actions the card closest to the prize that a state's text shows."""
     prize = prize_value(state)
     return min(legal, key=lambda action: (abs(action + 1 - prize), action))
