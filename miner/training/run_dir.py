@@ -251,18 +251,14 @@ def _checked_fingerprint(path: Path, own: dict[str, str], folder: Path) -> dict[
             f"{folder / BASE_FILE} is damaged ({error}): delete it if {path} is still the run's "
             "base model, else the whole folder"
         ) from None
-    then_own = {name for name in then if name.startswith(OWN)}
-    edited = sorted(
-        name for name in {*own, *then_own} if then.get(name, now.get(name)) != now.get(name)
-    )
+    gone = {name for name in then if name.startswith(OWN)} - {*own}
+    edited = sorted(gone | {name for name in own if then.get(name, now[name]) != now[name]})
     if edited:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of other files: {', '.join(edited)} changed since: put "
             "back what there was, name another run_dir, or delete the folder to start again"
         )
-    other = sorted(
-        name for name in {*now, *then} - {*own} - then_own if now.get(name) != then.get(name)
-    )
+    other = sorted(name for name in {*now, *then} - {*own} if now.get(name) != then.get(name))
     if other:
         raise ConfigurationError(
             f"run_dir {folder} holds a run of another base model than model.path {path} has now "

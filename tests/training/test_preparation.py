@@ -5,7 +5,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from errno import ESTALE
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -123,15 +122,12 @@ def test_a_published_model_stays_that_cannot_be_read_now(settings, monkeypatch):
     (settings.output.dir / "mine").mkdir()
     (settings.output.dir / "mine" / "model.safetensors").write_text("another")
     prepare_run(settings, in_process=True)
-    stat = Path.stat
 
     def stale(file, **more):
-        if file == settings.output.dir / "model.safetensors":
-            raise OSError(ESTALE, "Stale file handle")
-        return stat(file, **more)
+        raise OSError(ESTALE, "Stale file handle")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "stat", stale)
+        patch.setattr("miner.publishing.structure.safe_open", stale)
         with pytest.raises(OSError, match="Stale file handle"):
             prepare_run(settings, in_process=True)
     assert published(settings).step == 20

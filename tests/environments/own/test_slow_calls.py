@@ -24,7 +24,12 @@ def test_a_call_that_has_not_returned_is_named(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = list[SlowCalls]()
-    monkeypatch.setattr(SlowCalls, "_look_later", lambda self: calls.append(self))
+
+    def later(slow: SlowCalls) -> None:
+        calls.append(slow)
+        slow._timer = threading.Timer(60, slow.look)  # never started
+
+    monkeypatch.setattr(SlowCalls, "_look_later", later)
     file = tmp_path / "idea.py"
     file.write_text("def credit(then):\n    then()\n    return 1.5\n")
     credit = load_function(str(file), "reward.entry", "credit")
@@ -32,7 +37,7 @@ def test_a_call_that_has_not_returned_is_named(
     assert words == [f"reward.entry '{file}' has not returned in 0 s: the run waits for it"]
     calls[0].look()  # after it
     assert len(words) == 1
-    credit(lambda: calls[0].look())
+    credit(lambda: calls[1].look())  # it looks again
     assert len(words) == 2
 
 
