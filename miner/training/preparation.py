@@ -18,8 +18,8 @@ from miner.config.heartbeat import HeartbeatWriter
 from miner.config.held_out_games import few_gated
 from miner.config.run_files import BEST_FILE, PUBLICATION_FILE, write_atomically
 from miner.config.settings import Settings
-from miner.duel.own import chosen_by, taught_by
-from miner.duel.players.catalog import named, names_function
+from miner.duel.channel.opponents import Opponents
+from miner.duel.own import taught_by
 from miner.publishing.errors import UnverifiedModelError
 from miner.publishing.output_path import check_apart, check_replaceable
 from miner.publishing.publisher import Publisher
@@ -100,9 +100,11 @@ def _check_own(settings: Settings) -> None:
     if settings.reward.entry:
         load_credit(settings.reward.entry)
     taught_by(settings.demonstrations.teacher)
-    for _, opponent in map(named, settings.environment.opponents):
-        if names_function(opponent):
-            chosen_by(opponent)
+    if FACTS[settings.environment.channel].duels:
+        opponents = Opponents(settings.environment.games, base_folder(settings.model.path), Path())
+        for opponent in settings.environment.opponents:
+            if not opponent.startswith("http"):
+                opponents.check(opponent)
 
 
 def publish_base(publisher: Publisher, base: Path, beat: Callable[[], None] = lambda: None) -> None:

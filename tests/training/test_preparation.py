@@ -142,11 +142,14 @@ def test_a_published_model_stays_that_cannot_be_read_now(settings, monkeypatch):
             "demonstrations": {"teacher": "none.py:teach", "share": 0.5},
         },
         {"environment": {"channel": "duel", "opponents": ["random", "none.py:play"]}},
+        {"environment": {"channel": "duel", "opponents": ["base", "snapshot", "rivall"]}},
     ],
 )
-def test_a_function_that_is_not_there_is_found_before_a_run_begins(settings, named):
-    """A run's folder keeps its settings: mended, they would need another one."""
-    with pytest.raises(ConfigurationError, match=r"'none.py:\w+': there is no file"):
+def test_what_is_not_there_is_found_before_a_run_begins(settings, named):
+    """A run's folder keeps its settings: corrected, they would need another one."""
+    with pytest.raises(
+        ConfigurationError, match=r"'none.py:\w+': there is no file|'rivall' is neither a folder"
+    ):
         prepare_run(settings.having(**named), in_process=True)
     assert not settings.run_dir.exists()
 

@@ -51,7 +51,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.model import load_model_player
 
         return load_model_player(Path(described), name or described.rstrip("/"))
-    if names_function(described):
+    if described.partition(":")[0].endswith(".py"):
         from miner.duel.own import chosen_by
 
         return RulePlayer(name or described, chosen_by(described), quick=False)
@@ -68,11 +68,6 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
     if kind == "teacher":
         return RulePlayer(name or described, choice, quick=False, note=taught_note)
     return RulePlayer(name or described, choice, quick=kind in _QUICK)
-
-
-def names_function(described: str) -> bool:
-    """Return true for a function of the user's, as `mine.py:play`."""
-    return described.partition(":")[0].endswith(".py")
 
 
 def named(specification: str) -> tuple[str, str]:
