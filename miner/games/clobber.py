@@ -6,8 +6,11 @@ from miner.config.contract import DUEL_BOARDS
 from miner.games.base import Game, Parameters, Scene
 from miner.games.drawing import board
 
+Square = tuple[int, int]
+"""Row and column."""
+
 _COLOURS = ("o (White)", "x (Black)")
-_STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
+STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Directions as rows and columns: up, right, down, left."""
 
 
@@ -25,14 +28,17 @@ def _duel_text(state: pyspiel.State, player: int) -> str:
     return f"You play {_COLOURS[player]}.\n{state.observation_string(player)}"
 
 
+def squares(action: int, columns: int) -> tuple[Square, Square]:
+    """The square that a move leaves and the one that it takes, from the top left."""
+    row, column = divmod(action // 4, columns)
+    down, right = STEPS[action % 4]
+    return (row, column), (row + down, column + right)
+
+
 def _draw(state: pyspiel.State, action: int | None) -> Scene:
     lines = [line for line in state.observation_string(0).splitlines() if line.strip()][:-1]
     cells = [list(line[1:]) for line in lines]
-    marks = []
-    if action is not None:
-        row, column = divmod(action // 4, len(cells[0]))
-        down, right = _STEPS[action % 4]
-        marks = [(row, column), (row + down, column + right)]
+    marks = [] if action is None else squares(action, len(cells[0]))
     movable = len(state.legal_actions()) if not state.is_terminal() else 0
     return {
         "board": board("clobber", cells, marks, [line[0] for line in lines]),

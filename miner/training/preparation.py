@@ -60,7 +60,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         take_over=settings.output.take_over,
     )
     best = settings.run_dir / BEST_FILE
-    if publisher.current() is None or not best.exists() or not _loads(output):
+    if publisher.current() is None or not best.exists() or not _is_whole(output):
         best.unlink(missing_ok=True)
         began = time.monotonic()
         publish_base(publisher, base, beat)
@@ -72,7 +72,7 @@ def prepare_run(settings: Settings, *, in_process: bool) -> None:
         _check_own(settings)
 
 
-def _loads(folder: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     """Return false where files of a published model are gone or cut off, by their headers.
 
     Raises: `OSError` for one that cannot be read now.
@@ -80,10 +80,9 @@ def _loads(folder: Path) -> bool:
     try:
         check_structure(folder, strict=False, published=False)
     except UnverifiedModelError as error:
-        if isinstance(error.__cause__, OSError) and not isinstance(
-            error.__cause__, FileNotFoundError
-        ):
-            raise error.__cause__ from None
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+            raise cause from None
         logger.warning("the base model is published again: %s", error)
         return False
     return True
@@ -101,7 +100,8 @@ def _check_own(settings: Settings) -> None:
         load_credit(settings.reward.entry)
     taught_by(settings.demonstrations.teacher)
     if FACTS[settings.environment.channel].duels:
-        opponents = Opponents(settings.environment.games, base_folder(settings.model.path), Path())
+        base, output = base_folder(settings.model.path), settings.output.dir
+        opponents = Opponents(settings.environment.games, base, output)
         for opponent in settings.environment.opponents:
             if not opponent.startswith("http"):
                 opponents.check(opponent)

@@ -179,10 +179,11 @@ def _comparable(settings: Settings) -> dict[str, Any]:
     values = settings.model_dump(exclude=MAY_DIFFER)
     if output := settings.output.dir:
         values["output"]["dir"] = output.resolve()
-    calls = "tool_parser" in FACTS[settings.environment.channel].reads
+    facts = FACTS[settings.environment.channel]
+    calls = "tool_parser" in facts.reads
     by_name = calls and settings.environment.tool_parser is None
     values["model"]["path"] = Path(settings.model.path or "").name if by_name else None
-    if FACTS[settings.environment.channel].supervised:  # likelihoods are of rows of that length
+    if facts.supervised:  # likelihoods are of rows of that length
         values["rollout"]["max_episode_tokens"] = settings.rollout.max_episode_tokens
     return values
 

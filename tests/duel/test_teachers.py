@@ -308,9 +308,9 @@ def test_clobbers_rule_counts_the_stones_around_both_squares(player: int) -> Non
     board = "4.....\n3.xo..\n2.oxx.\n1.o...\n abcde\n"
     if player:
         board = board.translate(str.maketrans("xo", "ox"))
-    labels = {38: "b2c2", 36: "b2b3", 30: "c3c2", 31: "c3b3"}
+    labels = {45: "b2c2", 44: "b2b3", 30: "c3c2", 31: "c3b3"}
     seen = Seen(f"You play x or o.\n{board}", player, labels)
-    expected = {38: 0.52, 36: 0.5, 30: 0.56, 31: 0.54}
+    expected = {45: 0.52, 44: 0.5, 30: 0.56, 31: 0.54}
     assert clobber.by_neighbours(seen) == pytest.approx(expected)
     assert clobber.teach_by_neighbours("clobber", seen) == clobber.by_neighbours(seen)
     assert clobber.teach_by_neighbours("othello", seen) is None

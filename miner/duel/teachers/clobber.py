@@ -9,7 +9,7 @@ import pyspiel
 
 from miner.duel.teachers.base import ByValue, Seen, Values
 from miner.games import Game
-from miner.games.clobber import CLOBBER
+from miner.games.clobber import CLOBBER, STEPS, Square, squares
 
 SIMULATIONS = 300
 LATE_MOVES = 11
@@ -19,7 +19,6 @@ LATE_SIMULATIONS = 3000
 _SLOPE = 0.02
 """Chance to win for a point of the rule."""
 
-_STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))
 _UCT_C = 2.0
 _MEMORY_MB = 64
 
@@ -62,22 +61,17 @@ def by_neighbours(seen: Seen) -> Values:
     }
     own = "ox"[seen.player]
     values = Values()
-    for action, label in seen.actions.items():
-        left, taken = (
-            (len(rows) - int(square[1:]), ord(square[0]) - ord("a"))
-            for square in (label[:2], label[2:])
-        )
+    for action in seen.actions:
+        left, taken = squares(action, len(rows[0]))
         points = sum(stone != "." for stone in _beside(taken, left, stones))
         points += sum({".": 0, own: -2}.get(stone, 1) for stone in _beside(left, taken, stones))
         values[action] = 0.5 + _SLOPE * points
     return values
 
 
-def _beside(
-    square: tuple[int, int], apart: tuple[int, int], stones: Mapping[tuple[int, int], str]
-) -> list[str]:
+def _beside(square: Square, apart: Square, stones: Mapping[Square, str]) -> list[str]:
     row, column = square
-    near = ((row + down, column + right) for down, right in _STEPS)
+    near = ((row + down, column + right) for down, right in STEPS)
     return [stones[each] for each in near if each in stones and each != apart]
 
 
