@@ -12,6 +12,7 @@ from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.players.base import Reply
 from miner.duel.players.rules import RulePlayer, random_move
 from miner.duel.table import Table
+from miner.duel.teachers import Seen
 from miner.duel.tools import ToolCall
 from miner.duel.turn import Request
 from miner.duel.wording import Wording, own_wording
@@ -24,6 +25,12 @@ def asked(game: str = "leduc_poker", wording: Wording | None = None, **more: int
     table = Table(GAMES_BY_NAME[game], 24005)
     legal = table.state.legal_actions()
     return Request(table, 0, Notes(WordCounter()), wording or own_wording(), legal=legal, **more)
+
+
+def seen_by(table: Table, player: int) -> Seen:
+    """The part of a turn that a player's move depends on, without notes."""
+    notes, legal = Notes(WordCounter()), table.state.legal_actions()
+    return Seen.of(Request(table, player, notes, own_wording(), legal=legal))
 
 
 def calls(*named: Sequence[str]) -> Reply:

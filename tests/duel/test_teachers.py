@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from math import comb
 from random import Random
-from statistics import mean
 from threading import Barrier, BrokenBarrierError
 
 import numpy as np
@@ -14,7 +12,6 @@ import pyspiel
 import pytest
 
 from miner.duel.match import Limits, play_match
-from miner.duel.memory import Notes, WordCounter
 from miner.duel.play import Rules
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rules import RulePlayer, bid_the_prize, random_move
@@ -23,7 +20,6 @@ from miner.duel.table import Table
 from miner.duel.teachers import (
     Seen,
     best,
-    clobber,
     gin_rummy,
     liars_dice,
     othello,
@@ -35,6 +31,7 @@ from miner.duel.turn import Request
 from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.rewards.all_moves import target
+from tests.duel.stand_ins import seen_by
 
 
 async def _score(game: str, opponent: Callable[[Request], int], pairs: int) -> float:
@@ -176,7 +173,7 @@ def test_the_taught_move_has_the_highest_value_though_a_rule_chose_it() -> None:
         table, rng = Table(GAMES["goofspiel"], seed), Random(seed)
         while not table.state.is_terminal():
             player = table.state.current_player()
-            seen = _seen(table, player)
+            seen = seen_by(table, player)
             move = teacher.move(seen)
             assert best(taught_values("goofspiel", seen)) == move
             chosen += best(teacher.values(seen)) != move
@@ -197,12 +194,6 @@ def _states(game: str) -> list[tuple[Table, int]]:
     return found
 
 
-def _seen(table: Table, player: int) -> Seen:
-    legal = table.state.legal_actions()
-    notes = Notes(WordCounter())
-    return Seen.of(Request(table, player, notes, own_wording(), legal=legal))
-
-
 HIDDEN = {"leduc_poker": slice(0, 2), "liars_dice": slice(0, 10), "gin_rummy": slice(0, 16)}
 """Where a game's history has its deal."""
 
@@ -213,13 +204,13 @@ def test_labels_do_not_know_hidden_cards(game: str) -> None:
     others = 0
     for table, player in _states(game):
         before = table.state.history()
-        seen = _seen(table, player)
+        seen = seen_by(table, player)
         teacher = teacher_of(game)
         first = teacher.move(seen), teacher.values(seen)
         for other in _with_other_cards(table, player, HIDDEN[game]):
             others += other.history() != before
             table.state = other
-            again = _seen(table, player)
+            again = seen_by(table, player)
             assert (teacher.move(again), teacher.values(again)) == first
     assert others > 3
 
@@ -279,76 +270,14 @@ def test_threads_that_ask_at_once_have_liars_dice_solved_once(
     assert tables[0] is tables[1]
 
 
-def test_clobber_finds_the_win_where_there_is_one() -> None:
-    """Against all lines of play, from late positions of random games."""
-    decided = 0
-    for seed in range(12):
-        table, rng = Table(GAMES["clobber"], seed), Random(seed)
-        while len(table.state.legal_actions()) > 6:
-            table.apply(rng.choice(table.state.legal_actions()))
-        if table.state.is_terminal():
-            continue
-        player = table.state.current_player()
-        won = {
-            action for action in table.state.legal_actions() if not _wins(table.state.child(action))
-        }
-        seen = _seen(table, player)
-        move = teacher_of("clobber").move(seen)
-        if won:
-            assert move in won
-            assert teacher_of("clobber").values(seen)[move] == 1
-            decided += len(won) < len(seen.actions)
-    assert decided > 1
-
-
-@pytest.mark.parametrize("player", [0, 1])
-def test_clobbers_rule_counts_the_stones_around_both_squares(player: int) -> None:
-    """1 for each beside the square that is taken, and around the one that is left 1 for an
-    opposing and -2 for an own one."""
-    board = "4.....\n3.xo..\n2.oxx.\n1.o...\n abcde\n"
-    if player:
-        board = board.translate(str.maketrans("xo", "ox"))
-    labels = {45: "b2c2", 44: "b2b3", 30: "c3c2", 31: "c3b3"}
-    seen = Seen(f"You play x or o.\n{board}", player, labels)
-    expected = {45: 0.52, 44: 0.5, 30: 0.56, 31: 0.54}
-    assert clobber.by_neighbours(seen) == pytest.approx(expected)
-    assert clobber.teach_by_neighbours("clobber", seen) == clobber.by_neighbours(seen)
-    assert clobber.teach_by_neighbours("othello", seen) is None
-
-
 def test_the_card_of_the_rule_has_most_of_the_target_in_the_largest_deck() -> None:
     """Each of its neighbours has nearly the same value."""
     tables = (Table(GAMES["goofspiel"], seed) for seed in range(40))
-    largest = [seen for seen in (_seen(table, 0) for table in tables) if len(seen.actions) == 13]
+    largest = [seen for seen in (seen_by(table, 0) for table in tables) if len(seen.actions) == 13]
     assert len(largest) > 5
     for seen in largest:
         shares = target({str(a): v for a, v in taught_values("goofspiel", seen).items()}, 0.015)
         assert shares[str(teacher_of("goofspiel").move(seen))] > 0.7
-
-
-def test_clobbers_labels_with_many_moves_do_not_hang_on_the_seed_of_its_search() -> None:
-    """Two searches of one position agree on more of the target than a move drawn by luck, and on
-    the rule where they do not."""
-    shared, leads = list[float](), list[float]()
-    for seed in range(12):
-        table, rng = Table(GAMES["clobber"], seed), Random(seed)
-        for _ in range(2):
-            table.apply(rng.choice(table.state.legal_actions()))
-        seen = _seen(table, table.state.current_player())
-        again = replace(seen, state=seen.state + "\n")  # the same position, another seed
-        assert seen.seed != again.seed
-        if len(seen.actions) < 12:
-            continue
-        one, other = (
-            target({str(a): v for a, v in taught_values("clobber", each).items()}, 0.015)
-            for each in (seen, again)
-        )
-        shared.append(sum(min(share, other.get(move, 0.0)) for move, share in one.items()))
-        rule = clobber.by_neighbours(seen)
-        leads.append(rule[teacher_of("clobber").move(seen)] - mean(rule.values()))
-    assert len(shared) > 3
-    assert mean(shared) > 0.6  # 0.65; drawn to even 0.53
-    assert mean(leads) > 0.02  # 0.04; 0.00
 
 
 @pytest.mark.parametrize(
@@ -385,7 +314,7 @@ def test_gin_rummy_takes_the_first_upcard_if_it_helps_more_than_the_stock() -> N
     utils, chosen = gin_rummy._utils(), []
     for seed in range(40):
         table = Table(GAMES["gin_rummy"], seed)
-        seen = _seen(table, table.state.current_player())
+        seen = seen_by(table, table.state.current_player())
         hand = gin_rummy._hand(seen)
         upcard = gin_rummy._card(seen.field("Stock size").split()[-1])
         gain = utils.min_deadwood(hand) - gin_rummy._after_discard([*hand, upcard])
@@ -394,11 +323,6 @@ def test_gin_rummy_takes_the_first_upcard_if_it_helps_more_than_the_stock() -> N
             takes = gain > gin_rummy._STOCK_GAIN
             assert chosen[-1] == (gin_rummy.UPCARD if takes else gin_rummy.PASS)
     assert set(chosen) == {gin_rummy.UPCARD, gin_rummy.PASS}
-
-
-def _wins(state: pyspiel.State) -> bool:
-    """True if the side to move wins."""
-    return any(not _wins(state.child(action)) for action in state.legal_actions())
 
 
 def test_unreadable_states_are_named() -> None:

@@ -115,7 +115,7 @@ def test_a_container_has_its_base_though_the_tournaments_files_cannot_be_read(
 
 
 def test_a_published_model_stays_that_cannot_be_read_now(settings, monkeypatch):
-    """What ends with the disk's status is started again."""
+    """The run ends with the disk's status, and is started again."""
     prepare_run(settings, in_process=True)
     publish_step(settings, 20)
     (settings.run_dir / "best.json").write_text("{}")

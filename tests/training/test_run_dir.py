@@ -141,7 +141,7 @@ def test_what_was_evaluated_by_hand_in_its_folder_stays(tmp_path):
 
 
 def test_a_full_disk_is_no_mistake_in_the_settings(tmp_path, monkeypatch):
-    """What ends with the disk's status is started again."""
+    """The run ends with the disk's status, and is started again."""
 
     def full(*_):
         raise OSError(ENOSPC, "No space left on device")

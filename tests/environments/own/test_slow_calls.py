@@ -12,7 +12,7 @@ from miner.environments.own.slow_calls import SlowCalls
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is said, of calls that take long from the start."""
+    """The warnings, where each call takes long from the start."""
     said = list[str]()
     monkeypatch.setattr(slow_calls.logger, "warning", lambda form, *of: said.append(form % of))
     monkeypatch.setattr(slow_calls, "SECONDS", 0.0)
