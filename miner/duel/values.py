@@ -4,16 +4,20 @@ With credit over all legal moves the teachers label the states that the policy i
 DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) with soft labels and without rounds.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from miner.config.errors import ConfigurationError
 from miner.duel.calls import write_calls
 from miner.duel.channel.tasks import duel_of
 from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
 from miner.duel.tools import move_call, note_call
 from miner.environments.base import EpisodeTask, Message
+
+logger = logging.getLogger(__name__)
 
 _SEAT = re.compile(r"^\[P[01]\]")
 
@@ -31,13 +35,24 @@ class DuelValues:
         self._family = family
         self._taught = taught
         self._named = named
+        self._failed: set[str] = set()
 
     def values(self, shown: Sequence[Message], task: EpisodeTask) -> dict[str, float] | None:
-        """Values of all replies; the seat and the notes are read off the messages."""
+        """Values of all replies, none where the teacher fails; the seat and the notes are read off
+        the messages. Raises: `ConfigurationError` of the user's teacher."""
         seen = Seen.read(shown[-1]["content"], shown[0]["content"])
         if seen is None:
             return None
-        taught = self._taught(duel_of(task)[0].name, seen)
+        game = duel_of(task)[0].name
+        try:
+            taught = self._taught(game, seen)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            if game not in self._failed:
+                logger.warning("%s: no credit for a turn: %r", task, error)
+            self._failed.add(game)
+            return {}
         return values_by_reply(self._family, seen, taught, named=self._named)
 
 

@@ -137,7 +137,7 @@ class AllMoves:
         """Values of a turn's legal replies, none where no position was shown."""
         # after an invalid reply the position is still the one shown before
         for each in reversed(trajectory.turns[: turn + 1]):
-            if values := self._critic.values(each.messages, trajectory.task):
+            if (values := self._critic.values(each.messages, trajectory.task)) is not None:
                 return values
         return {}
 

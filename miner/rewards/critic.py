@@ -10,7 +10,8 @@ class Critic(Protocol):
     """Values the legal replies of one or more games."""
 
     def values(self, shown: Sequence[Message], task: EpisodeTask) -> Mapping[str, float] | None:
-        """Chance to win by the text of each legal reply; None where `shown` holds no position.
+        """Chance to win by the text of each legal reply, empty where it cannot be told; None where
+        `shown` holds no position.
 
         Args:
             shown: the messages since the policy's last reply.

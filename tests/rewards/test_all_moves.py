@@ -1,11 +1,14 @@
 """Rows of all legal replies: their prompts, weights and texts, and what the critic gets to know."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from miner.config.settings import RewardSettings
+from miner.environments.base import EpisodeTask, Message
 from miner.rewards.all_moves import UNIT, AllMoves, prompts_by_turn
 from miner.rewards.goofspiel_critic import GoofspielCritic
 from miner.rollout.trajectory import Trajectory
@@ -46,6 +49,15 @@ def test_each_decision_has_its_legal_replies_behind_its_own_prompt() -> None:
     assert replies[prompts[0]] == {encode(str(action)) for action in range(6)}
     # a retry answers the position shown before it
     assert replies[prompts[1]] == replies[prompts[2]] == {encode("1"), encode("5")}
+
+
+def test_a_turn_that_cannot_be_valued_is_not_taught_the_values_of_one_before_it() -> None:
+    def values(shown: Sequence[Message], task: EpisodeTask) -> dict[str, float]:
+        return {} if shown[-1]["content"] == LATER else {"3": 1.0}
+
+    credit = AllMoves(SimpleNamespace(values=values), encode, RewardSettings())
+    game = played("3", "5", valid=(True, True), texts=(FIRST, LATER))
+    assert {row.prompt_ids for row in credit.rows(game, range(2))} == {prompts_by_turn(game)[0]}
 
 
 def test_weights_of_a_decision_add_up_to_one_and_follow_the_values() -> None:

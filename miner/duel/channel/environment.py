@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Collection
 from random import Random
 
@@ -25,7 +26,7 @@ from miner.duel.channel.tasks import duel_of, fitting_seeds, size_of
 from miner.duel.memory import Notes, TokenCounter, WordCounter
 from miner.duel.outcome import POINTS
 from miner.duel.play import Rules, Turns
-from miner.duel.players.base import Player, Reply
+from miner.duel.players.base import Player, PlayerError, Reply
 from miner.duel.players.rules import RulePlayer
 from miner.duel.table import Table
 from miner.duel.teachers import taught_move, taught_note, teacher_of
@@ -35,6 +36,8 @@ from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, InProcess, Observation, Transition
 from miner.environments.errors import no_episode
 from miner.games import Game
+
+logger = logging.getLogger(__name__)
 
 
 class DuelSource(InProcess):
@@ -115,7 +118,11 @@ class Duel:
         players: list[Player | None] = [opponent, opponent]
         players[seat], held[seat] = RulePlayer("teacher", taught_move, note=taught_note), notes
         turns = Turns(Table(game, seed), players, held, rules)
-        await turns.play()
+        try:
+            await turns.play()
+        except PlayerError as error:
+            logger.warning("%s, seed %d: no notes of a game before it: %s", game.name, seed, error)
+            return notes
         await turns.reflect(seat)
         return notes
 

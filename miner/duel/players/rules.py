@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from miner.beside import beside
+from miner.config.errors import ConfigurationError
 from miner.duel.memory import TokenCounter, WordCounter
-from miner.duel.players.base import Reply
+from miner.duel.players.base import PlayerError, Reply
 from miner.duel.tools import move_call, note_call
 from miner.duel.turn import Request
 from miner.games import GOOFSPIEL
@@ -43,11 +44,18 @@ class RulePlayer:
         self._note = note
 
     def answer(self, request: Request) -> Reply:
-        """A move, or after a game the note."""
+        """A move, or after a game the note. Raises: `PlayerError` for what the choice raises,
+        `ConfigurationError` for a function of the user's."""
         if request.kind == "reflection":
             note = self._note(request)
             return Reply((note_call(note),) if note else ())
-        return Reply((move_call(self._choose(request)),))
+        try:
+            return Reply((move_call(self._choose(request)),))
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            game = request.table.game.name
+            raise PlayerError(f"{type(error).__name__} in {game}: {error}") from error
 
     async def reply(self, request: Request) -> Reply:
         """`answer`, beside the event loop unless it is quick."""

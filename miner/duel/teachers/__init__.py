@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from miner.config.errors import ConfigurationError
 from miner.duel.teachers.base import ByValue, Seen, Teacher, Values, best
 from miner.duel.teachers.clobber import ClobberTeacher
 from miner.duel.teachers.gin_rummy import GinRummyTeacher
@@ -31,7 +32,14 @@ apart in value, and the wrong one loses to an opponent that follows the rule."""
 
 @cache
 def teacher_of(game: str) -> Teacher:
-    """The teacher of a game of the tournament; what it has solved is kept."""
+    """The teacher of a game of the tournament; what it has solved is kept.
+
+    Raises: `ConfigurationError` for a game without one.
+    """
+    if game not in TEACHERS:
+        raise ConfigurationError(
+            f"{game} has no teacher: add one to TEACHERS in miner/duel/teachers/__init__.py"
+        )
     teacher: Teacher = TEACHERS[game]()
     return teacher
 

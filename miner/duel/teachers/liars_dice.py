@@ -11,6 +11,8 @@ Sources: restricted Nash responses, Johanson, Zinkevich and Bowling 2007 ("Compu
 counter-strategies"); regret matching+ with linear averaging, Tammelin 2014 (arXiv 1407.5042).
 """
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
@@ -23,8 +25,14 @@ from numpy.typing import NDArray
 from miner.duel.teachers.base import ByValue, Seen, Values
 from miner.games.liars_dice import DICE, FACES
 
+logger = logging.getLogger(__name__)
+
 SWEEPS = 16
 """Sweeps of about a third of a second each."""
+
+MOST_SECONDS = 40.0
+"""Processor time after which the strategies so far have to do: demonstrations of a game whose
+teacher takes a minute are given up. A run that is resumed may then learn other values."""
 
 RULE = 0.8
 """Probability that the opponent's move is the rule's."""
@@ -42,7 +50,8 @@ Table = NDArray[np.float32]
 
 
 class LiarsDiceTeacher(ByValue):
-    """See the module. The first question solves the game, within seconds.
+    """See the module. The first question solves the game, within seconds; where it cannot be
+    solved, such as for want of memory, the rule by the odds is taught.
 
     Args:
         sweeps: of regret matching.
@@ -53,7 +62,11 @@ class LiarsDiceTeacher(ByValue):
 
     def values(self, seen: Seen) -> Values:
         dice, node = read_turn(seen)
-        row = solved(self._sweeps)[node, _HANDS.index(dice)]
+        table = solved(self._sweeps)
+        if table is None:
+            rule = by_the_odds(dice, node)
+            return {action: 0.5 + 0.1 * (action == rule) for action in seen.actions}
+        row = table[node, _HANDS.index(dice)]
         return {action: float(row[action]) for action in seen.actions}
 
 
@@ -84,8 +97,9 @@ def _chance(bid: int, dice: Sequence[int]) -> float:
     )
 
 
-def solved(sweeps: int = SWEEPS) -> Table:
-    """Chances to win against the field, shape (61 nodes, 252 hands, 61 actions).
+def solved(sweeps: int = SWEEPS) -> Table | None:
+    """Chances to win against the field, shape (61 nodes, 252 hands, 61 actions); None where the
+    game cannot be solved.
 
     Node 0 is before any bid, node n after bid n - 1; illegal actions have chance 0. Thread-safe:
     the game is solved once, by the thread that asks first, and the others wait.
@@ -98,8 +112,12 @@ _SOLVING = Lock()
 
 
 @cache
-def _solved(sweeps: int) -> Table:
-    return _Solver().solve(sweeps)
+def _solved(sweeps: int) -> Table | None:
+    try:
+        return _Solver().solve(sweeps)
+    except Exception as error:
+        logger.warning("Liar's dice is taught by the odds, not solved: %r", error)
+        return None
 
 
 OURS, THEIRS = 0, 1
@@ -150,7 +168,11 @@ class _Solver:
         begin = np.repeat(start[:, None].astype(np.float32), size, axis=1)
         strategies: Table = np.stack([begin, begin])
         regrets, total = np.zeros_like(strategies), np.zeros_like(strategies)
+        end = time.thread_time() + MOST_SECONDS
         for sweep in range(1, sweeps + 1):
+            if sweep > 1 and time.thread_time() > end:
+                logger.warning("Liar's dice: %d of %d sweeps in time", sweep - 1, sweeps)
+                break
             total += sweep * strategies
             reach = list(self._reach(strategies))
             for node in reversed(range(nodes)):
