@@ -165,13 +165,17 @@ class RolloutFunction:
         return rows
 
     def _turns(self, episode: Trajectory, every: bool) -> Collection[int]:
-        """The turns to train: the same for equal episodes on every rank."""
+        """The turns to train, among them one that forfeited the game: the same for equal episodes
+        on every rank. The share that is drawn weighs nothing: a long game would drown the others.
+        """
         turns = range(len(episode.turns))
         most = self._most_turns or (len(turns) if every else FEW_TURNS)
         if len(turns) <= most:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
-        return set(rng.sample(turns, most))
+        lost_by = turns[-1:] if not episode.turns[-1].valid else turns[:0]
+        others = turns[: len(turns) - len(lost_by)]
+        return {*lost_by, *rng.sample(others, most - len(lost_by))}
 
 
 def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict[str, list[Any]]:

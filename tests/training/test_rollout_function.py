@@ -150,6 +150,16 @@ def test_turns_of_a_long_episode_are_drawn_and_the_same_for_equal_episodes():
     assert drawn == set(range(5))
 
 
+def test_a_turn_that_forfeits_a_long_episode_is_always_trained():
+    for first in "12345678":
+        replies, valid = (first, *"234x"), (True,) * 4 + (False,)
+        episode = build_trajectory(0.0, replies=replies, valid=valid)
+        turns = trained_turns(episode, RewardSettings(most_turns=2))
+        assert len(turns) == 2
+        assert 4 in turns
+        assert trained_turns(episode, RewardSettings(most_turns=1)) == {4}
+
+
 def columns_by_all_moves(episode, reward, *, takes_trees=True, step=0, distance=0.5):
     """Columns of four such episodes in a run of 100 steps, so far from the targets."""
     credit = AllMoves(GoofspielCritic(0.05), lambda reply: (100 + int(reply), EOS), reward)
