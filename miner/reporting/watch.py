@@ -16,7 +16,6 @@ from miner.config.contract import game_title
 from miner.config.errors import ConfigurationError
 from miner.config.run_files import EPISODES_FILE
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
-from miner.evaluation.statistics import Estimate
 from miner.games import RANDOM
 from miner.reporting.charts import Chart, Point, binned
 from miner.reporting.progress import duration
@@ -82,8 +81,8 @@ class View:
         facts: (label, value, detail), the most important first.
         phases: (what time is spent on, share) over the last steps.
         plan: next events, a sentence each.
-        played: game, scores in the newest training episodes by opponent, and held-out score, where
-            there are several.
+        played: game, held-out score of the base and of the newest evaluation, the latter's against
+            each opponent, and the newest training episodes', where there are several.
         explained: steps whose tokens can be shown, newest first.
     """
 
@@ -98,7 +97,7 @@ class View:
     phases: list[tuple[str, float]]
     episodes: list[Shown]
     plan: list[str]
-    played: list[tuple[str, str, str]]
+    played: list[tuple[str, ...]]
     explained: list[int]
 
 
@@ -327,24 +326,26 @@ def _newest(run: Run, records: Sequence[TrainedEpisode]) -> list[Shown]:
     return shown
 
 
-def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, str, str]]:
+def _played(run: Run, records: Sequence[TrainedEpisode]) -> list[tuple[str, ...]]:
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for episode in (record.episode for record in records):
         if episode.score is not None:
             scores[episode.environment][episode.opponent].append(episode.score)
-    if sum(map(len, scores.values())) < 2:
+    curve = [record for record in held_out_curve(run) if record.games]
+    base, newest = [curve[0].games, curve[-1].games] if curve else [{}, {}]
+    met = curve[-1].by_opponent if curve else {}
+    if sum(map(len, scores.values())) < 2 and len(newest) < 2 and not met:
         return []
-    held_out: dict[str, Estimate] = {}
-    for record in held_out_curve(run):
-        held_out = record.games or held_out
     rows = []
-    for game, by_opponent in sorted(scores.items()):
-        trained = ", ".join(
-            f"{fmean(some):.2f} against {opponent} ({len(some)})"
-            for opponent, some in sorted(by_opponent.items())
+    for game in sorted({*scores, *newest}):
+        against = (f"{score.mean:.2f} {name}" for name, score in met.get(game, {}).items())
+        trained = (
+            f"{fmean(some):.2f} {opponent} ({len(some)})"
+            for opponent, some in sorted(scores[game].items())
         )
-        name = game_title(game)
-        rows.append((name, f"{held_out.get(game, '-')}", trained))
+        held_out = (f"{base.get(game, '-')}", f"{newest.get(game, '-')}")
+        others = (", ".join(found) or "-" for found in (against, trained))
+        rows.append((game_title(game), *held_out, *others))
     return rows
 
 

@@ -291,7 +291,7 @@ class HeldOut(TrainerCallback):
         record = record.model_copy(update=found)
         self._run.evaluations.append(record)
         for number, replay in enumerate(self._replays(result), start=1):
-            self._run.add_replay(f"held-out-{number}", replay)
+            self._run.add_replay(f"{'held-out' if step else 'base'}-{number}", replay)
         for failure in (*_FUTILE, NO_TIME):
             if lost := result.failures().get(failure, 0):
                 self._note(f"{lost} held-out games not counted: {result.first_message(failure)}")

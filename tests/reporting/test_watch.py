@@ -285,18 +285,41 @@ def test_games_and_opponents_are_distinguished(tmp_path: Path) -> None:
         )
         episodes.append(TrainedEpisode(time=NOW, episode=episode))
     held_out = {"duel:othello": Estimate(mean=0.4, low=0.3, high=0.5, n=50)}
+    met = {"duel:othello": {"random": interval(0.7), "rival": interval(0.1)}}
     run.evaluations.append(
         evaluation("checkpoint", 0.6, step=41, split="held_out", environment="duel:othello")
     )  # of one game, against several opponents
-    assert live(tmp_path).view().played[0][1] == str(interval(0.6))
+    assert live(tmp_path).view().played[0][2] == str(interval(0.6))
     run.evaluations.append(
-        evaluation("checkpoint", 0.4, step=42, split="held_out", by_game=held_out)
+        evaluation("checkpoint", 0.4, step=42, split="held_out", by_game=held_out, by_opponent=met)
     )
     othello, goofspiel = live(tmp_path).view().played
-    trained = "0.25 against bid (2), 1.00 against mcts:50 (1)"
-    assert othello == ("othello", str(held_out["duel:othello"]), trained)
-    assert goofspiel[:2] == ("goofspiel", "-")
+    trained = "0.25 bid (2), 1.00 mcts:50 (1)"
+    newest = str(held_out["duel:othello"])
+    assert othello == ("othello", "-", newest, "0.70 random, 0.10 rival", trained)
+    assert goofspiel[0] == "goofspiel"
+    assert goofspiel[2:4] == ("-", "-")
     assert "mcts:50" in render("watch_body.j2", view=live(tmp_path).view())
+
+
+def test_a_job_that_learns_from_teachers_alone_shows_its_games(tmp_path: Path) -> None:
+    """It plays no training episodes."""
+    run = RunFolder(tmp_path)
+    games = ("duel:clobber", "duel:othello")
+    for at, score in ((0, 0.0), (40, 0.6)):
+        run.evaluations.append(
+            evaluation(
+                "checkpoint" if at else "base",
+                score,
+                step=at,
+                split="held_out",
+                by_game=dict.fromkeys(games, interval(score)),
+                by_opponent={game: {"random": interval(score)} for game in games},
+            )
+        )
+    clobber, othello = live(tmp_path).view().played
+    assert clobber[:4] == ("clobber", str(interval(0.0)), str(interval(0.6)), "0.60 random")
+    assert othello[0] == "othello"
 
 
 def test_the_distance_to_the_targets_has_a_chart_where_it_is_known(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_resumed_run_begins_with_the_weights_of_its_checkpoint(work: Work) -> 
     work.train(*overrides)
     assert "resuming from step 2" in work.said.getvalue()
     run = RunFolder(work.run_dir).read()
-    assert run.replays.keys() == {"held-out-1", "held-out-2"}
+    assert run.replays.keys() == {f"{name}-{n}" for name in ("base", "held-out") for n in (1, 2)}
     assert run.evaluations[-1].difference is not None
     saved = load_file(work.run_dir / "checkpoints" / "checkpoint-2" / "model.safetensors")
     base = load_file(work.base / "model.safetensors")
