@@ -11,6 +11,9 @@ The rule, for scores of the same episodes played by every model:
 
 The level is a trade: a candidate that is really worse by d passes with a probability below 0.1 that
 falls fast with d, while a strict level would throw away most small gains over a strong base. The
+level is each look's: over ten looks at 300 games a model as good as the base passes in 0.40 to 0.42
+of the runs, one worse by 0.02 in 0.12 to 0.20, by 0.05 in 0.01 to 0.05 (base 0.5 to 0.9, 4,000
+simulated runs each, looks independent given the base's games, a program that is not kept). The
 score that chose a model is biased upwards by the choice: report one from other episodes.
 
 Source: R. A. Fisher, The Design of Experiments (1935), chapter 3; for this use, E. Yeh, "More

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.publishing import best
 from miner.publishing.best import LEVEL, BestModel, Evaluated, paired_p_value
 
 L, D, W = 0.0, 0.5, 1.0
@@ -148,6 +149,20 @@ def test_exact_p_value_counts_the_sign_patterns(data: st.DataObject) -> None:
         sums = [total + sign * difference for total in sums for sign in (1, -1)]
     expected = sum(total >= sum(differences) - 1e-9 for total in sums) / len(sums)
     assert paired_p_value(first, second) == pytest.approx(expected)
+
+
+def test_over_ten_looks_an_equal_model_passes_in_four_runs_of_ten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What README says of the rule."""
+    monkeypatch.setattr(best, "RESAMPLES", 499)
+    chance = random.Random(3)
+    passed = 0
+    for _ in range(60):
+        base = BestModel(Evaluated(0, tuple(chance.choice([L, W]) for _ in range(100))))
+        looks = (tuple(chance.choice([L, W]) for _ in range(100)) for _ in range(10))
+        passed += any(base.replaced_by(Evaluated(step, look)) for step, look in enumerate(looks, 1))
+    assert 2 * LEVEL < passed / 60 < 0.6
 
 
 def test_equal_models_pass_no_more_often_than_the_level_says() -> None:
