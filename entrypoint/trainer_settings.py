@@ -312,7 +312,7 @@ def _learning_tree(job: Job) -> Tree:
     games = [name for name in job.environments if name in GAMES] or list(GAMES)
     return {
         "environment": {"notes": DUEL_NOTES},
-        "reward": {"credit": "all_moves", "tau": DUEL_TAU},
+        "reward": {"credit": "all_moves", "entry": "", "tau": DUEL_TAU},
         "demonstrations": {
             "share": DUEL_WARM_START,
             "rows": DUEL_ROWS,
@@ -337,7 +337,7 @@ def _recorded_tree(job: Job) -> Tree:
             "max_episode_tokens": longest,
             "episode_seconds": DUEL_EPISODE_SECONDS,
         },
-        "reward": {"credit": "episode"},
+        "reward": {"credit": "episode", "entry": ""},
         "evaluation": {"episodes": RECORDED_HELD_OUT},
     }
 

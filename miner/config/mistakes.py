@@ -23,6 +23,9 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
             given = problem["input"]
             value = f'"{given}"' if isinstance(given, str) else given
             sentences.append(f"setting {key!r} is a list: write {key}='[{value}]'")
+        elif problem["type"] == "model_type":
+            inside = next(name for name in names if name.startswith(f"{key}."))
+            sentences.append(f"{key!r} is a section of settings: write {inside}=VALUE")
         elif problem["type"] == "literal_error":
             allowed = problem["ctx"]["expected"]
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: choose {allowed}")

@@ -1,6 +1,5 @@
 """A miner's own ideas of play: functions that value legal moves or choose one."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from miner.environments.own.entry import load_function, number_of
 Taught = Callable[[str, Seen], Values]
 """A game's name and what a turn shows -> the chance to win by legal action."""
 
-TEACHER, OPPONENTS = "demonstrations.teacher", "environment.opponents"
+TEACHER, OPPONENT = "demonstrations.teacher", "opponent"
 
 
 def taught_by(entry: str) -> Taught:
@@ -24,7 +23,7 @@ def taught_by(entry: str) -> Taught:
     """
     if not entry:
         return taught_values
-    function = load_function(entry, TEACHER, "teach")
+    function = load_function(entry, TEACHER, "teach(game, seen)")
 
     def taught(game: str, seen: Seen) -> Values:
         found: Any = function(game, seen)
@@ -32,11 +31,11 @@ def taught_by(entry: str) -> Taught:
             return taught_values(game, seen)
         given = found if isinstance(found, Mapping) else {}
         values = {action: number_of(value) for action, value in given.items()}
-        known = {action: v for action, v in values.items() if v is not None and math.isfinite(v)}
+        known = {action: v for action, v in values.items() if v is not None and -0.1 <= v <= 1.1}
         if known.keys() != seen.actions.keys():
             raise ConfigurationError(
-                f"{TEACHER} {entry!r} returned {found!r} in {game}: expected a chance to win for "
-                f"each of the legal actions {list(seen.actions)}"
+                f"{TEACHER} {entry!r} returned {found!r} in {game}: expected a chance to win, 0 to "
+                f"1, for each of the legal actions {list(seen.actions)}"
             )
         return known
 
@@ -45,7 +44,7 @@ def taught_by(entry: str) -> Taught:
 
 def chosen_by(entry: str) -> Choice:
     """The user's function as an opponent. Raises: as `taught_by`, for what is no legal action."""
-    function = load_function(entry, OPPONENTS, "play")
+    function = load_function(entry, OPPONENT, "play(game, seen)")
 
     def choose(request: Request) -> int:
         seen = Seen.of(request)
@@ -53,7 +52,7 @@ def chosen_by(entry: str) -> Choice:
         number = number_of(action)
         if number is None or number not in request.legal:
             raise ConfigurationError(
-                f"{OPPONENTS} {entry!r} returned {action!r} in {request.table.game.name}: expected "
+                f"{OPPONENT} {entry!r} returned {action!r} in {request.table.game.name}: expected "
                 f"one of the legal actions {list(seen.actions)}"
             )
         return int(number)

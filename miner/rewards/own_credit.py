@@ -18,7 +18,7 @@ def load_credit(entry: str) -> OwnCredit:
     Raises: `ConfigurationError` for one that cannot be imported; the returned function does for
         what it raises, and for results that are not a finite number for each turn.
     """
-    function = load_function(entry, "reward.entry", "credit", list)
+    function = load_function(entry, "reward.entry", "credit(group)", list)
 
     def credit(group: Sequence[Trajectory | None]) -> Sequence[Sequence[float] | None]:
         if all(member is None for member in group):

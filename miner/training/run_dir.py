@@ -202,9 +202,10 @@ def _own_files(settings: Settings) -> dict[str, str]:
         "environment.code_agent.tools_script": environment.code_agent.tools_script,
         "environment.openenv.app": environment.openenv.app,
     }
-    for opponent in environment.opponents:
-        plain[f"environment.opponents {opponent}"] = named(opponent)[1]
     files |= {name: Path(entry.partition(":")[0]) for name, entry in plain.items()}
+    for opponent in environment.opponents:
+        place = named(opponent)[1].partition(":")[0]
+        files[f"environment.opponents {opponent}"] = _file_of(place) if "." in place else Path()
     found = {name: _digest([file.read_bytes()]) for name, file in files.items() if file.is_file()}
     facts = FACTS[environment.channel]
     try:

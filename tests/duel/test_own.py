@@ -10,13 +10,14 @@ from miner.config.errors import ConfigurationError
 from miner.duel.channel.tasks import duel_task
 from miner.duel.demonstrations import Style, demonstrate
 from miner.duel.memory import WordCounter
-from miner.duel.own import taught_by
+from miner.duel.own import chosen_by, taught_by
 from miner.duel.players.catalog import make_player
 from miner.duel.players.rival import rival_move
 from miner.duel.teachers import Seen, best, taught_values
 from miner.duel.values import DuelValues
 from miner.duel.wording import own_wording
 from miner.games import GAMES
+from miner.rewards.own_credit import load_credit
 from tests.commands import refusal
 from tests.duel.stand_ins import asked
 
@@ -67,8 +68,10 @@ async def test_the_example_plays_every_game() -> None:
     ("body", "sentence"),
     [
         ("return {0: 1.0}", r"teacher .* returned \{0: 1.0\} in leduc_poker: expected a chance"),
-        ("return dict.fromkeys(seen.actions, float('nan'))", "expected a chance to win for each"),
-        ("return dict.fromkeys(seen.actions, '0.5')", "expected a chance to win for each"),
+        ("return dict.fromkeys(seen.actions, float('nan'))", "expected a chance to win, 0 to 1"),
+        ("return dict.fromkeys(seen.actions, '0.5')", "expected a chance to win, 0 to 1"),
+        ("return dict.fromkeys(seen.actions, -1.0)", "expected a chance to win, 0 to 1"),
+        ("return dict.fromkeys(seen.actions, 40)", "expected a chance to win, 0 to 1"),
         ("raise SystemExit", r"SystemExit: .*line 2"),
         ("return seen.points", r"AttributeError: .*line 2"),
     ],
@@ -80,6 +83,19 @@ def test_what_is_wrong_with_a_teacher_is_one_sentence(
     file.write_text(f"def teach(game, seen):\n    {body}\n")
     with pytest.raises(ConfigurationError, match=sentence):
         taught_by(str(file))("leduc_poker", Seen.of(asked("leduc_poker")))
+
+
+@pytest.mark.parametrize("arguments", ["", "game, seen, notes"])
+def test_a_function_of_other_arguments_is_refused_before_it_is_called(
+    tmp_path: Path, arguments: str
+) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text(f"def mine({arguments}):\n    return 1\n")
+    for make in (taught_by, chosen_by):
+        with pytest.raises(ConfigurationError, match=r"write def mine\(game, seen\)"):
+            make(f"{file}:mine")
+    with pytest.raises(ConfigurationError, match=r"reward\.entry .* write def mine\(group\)"):
+        load_credit(f"{file}:mine")
 
 
 def test_a_teacher_that_is_not_there_is_reported_by_its_setting() -> None:
@@ -95,7 +111,7 @@ def test_an_opponent_that_raises_ends_the_command_and_is_named(
     file.write_text("def play(game, seen):\n    return seen.points\n")
     words = [command, f"{file}:play", "mcts:50", "--games", "clobber,leduc_poker", "--pairs", "2"]
     found = refusal(*words, "--out", str(tmp_path / "out"))
-    assert f"opponents '{file}:play' raised AttributeError" in found
+    assert f"opponent '{file}:play' raised AttributeError" in found
     assert "idea.py, line 2" in found
     assert not (tmp_path / "out").exists()
 
@@ -119,7 +135,7 @@ def test_a_late_mistake_of_an_opponent_loses_no_game_that_was_played(tmp_path: P
 async def test_an_opponent_must_name_a_legal_action(tmp_path: Path, action: str) -> None:
     file = tmp_path / "idea.py"
     file.write_text(f"def play(game, seen):\n    return {action}\n")
-    with pytest.raises(ConfigurationError, match=r"opponents .* returned .* in leduc_poker"):
+    with pytest.raises(ConfigurationError, match=r"opponent .* returned .* in leduc_poker"):
         await make_player(f"{file}:play", ["leduc_poker"]).reply(asked("leduc_poker"))
     with pytest.raises(ConfigurationError, match="no function 'other'"):
         make_player(f"{file}:other", ["leduc_poker"])

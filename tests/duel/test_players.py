@@ -180,6 +180,8 @@ def test_paths_and_urls_may_hold_an_equals_sign(
         ("nobody", ["othello"], "neither a folder nor a player"),
         ("mcts:x", ["othello"], "not a number"),
         ("mcts:0", ["othello"], "not a number"),
+        ("rival:7", ["othello"], "rival takes no number"),
+        ("no.such.module:play", ["othello"], "'no.such.module:play' cannot be imported"),
         ("mcts:100000000", ["othello"], "at most 10,000"),
         ("cfr:10001", ["leduc_poker"], "at most 10,000"),
         ("bid", ["othello", "goofspiel"], "plays goofspiel only"),
@@ -193,6 +195,7 @@ def test_what_is_not_a_player_is_reported(specification: str, games: list[str], 
 
 def test_games_are_chosen_by_name() -> None:
     assert chosen_games(None) == list(GAMES)
-    assert chosen_games("othello, clobber,othello") == ["othello", "clobber"]
-    with pytest.raises(ConfigurationError, match="'chess' is not a game"):
-        chosen_games("chess")
+    assert chosen_games("othello, clobber,othello,") == ["othello", "clobber"]
+    for listed in ("chess", ","):
+        with pytest.raises(ConfigurationError, match=f"'{listed}' is not a game"):
+            chosen_games(listed)

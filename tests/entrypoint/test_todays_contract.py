@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +18,10 @@ from entrypoint import main
 from entrypoint.exit_status import ExitStatus
 from entrypoint.job import parse_invocation
 from entrypoint.reaper import Ended
-from entrypoint.trainer_settings import choose_game, choose_games
+from entrypoint.trainer_settings import PlannedSettings, choose_game, choose_games
+from miner.config import recipes
+from miner.config.contract import SWE_DATASET
+from miner.config.recipes import RECIPES
 from miner.games import GAMES
 from miner.publishing.verify import verify_model
 from tests.entrypoint.conftest import CONFIG
@@ -240,3 +244,25 @@ def test_who_asks_to_stop_does_not_wait_for_the_base_to_be_fixed(
     outcome = main.publish_base(replace(unknown_games, plan=plan), "games unheard of", asked)
     assert outcome.status is ExitStatus.OK
     assert "asked to stop by SIGTERM" in outcome.message
+
+
+def test_a_recipe_with_own_credit_leaves_jobs_that_set_theirs_a_plan(
+    roots: dict[str, str], arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    file = tmp_path / "recipes" / "mine.toml"
+    file.write_text(
+        "recipe.extends = 'real'\nreward = {credit = 'own', entry = 'miner/mine.py:credit'}\n"
+    )
+    monkeypatch.setattr(recipes, "RECIPES", file.parent)
+    environ = {**os.environ, **roots, "MINER_DATASETS": SWE_DATASET, "MINER_DATASETS_DIR": "/data"}
+    credit = {}
+    for names in ("othello", "swe_infinite"):
+        tasks = json.dumps({"environment_names": [names]})
+        words = arguments("--gpus", "0", "--recipe", "mine", dataset_type=tasks)
+        reward = PlannedSettings(parse_invocation(words, environ), 10**9).settings.reward
+        credit[names] = reward.credit, reward.entry
+    assert credit == {"othello": ("all_moves", ""), "swe_infinite": ("episode", "")}
+    one = arguments("--gpus", "0", "--recipe", "mine")
+    reward = PlannedSettings(parse_invocation(one, environ), 10**9).settings.reward
+    assert (reward.credit, reward.entry) == ("own", "miner/mine.py:credit")

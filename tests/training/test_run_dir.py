@@ -231,6 +231,7 @@ def test_a_file_that_is_gone_makes_another_base_model(tmp_path):
         ("code_agent", "environment.code_agent.tools_script", "FILE"),
         ("openenv", "environment.openenv.app", "FILE:app"),
         ("duel", "environment.opponents", "['random', 'FILE:play']"),
+        ("duel", "environment.opponents", "['random', 'of_a_run.guess:play']"),
     ],
 )
 def test_a_run_goes_on_with_the_users_code_that_it_began_with(

@@ -25,7 +25,8 @@ MOST_NUMBER = 10_000
 SPECIFICATIONS = (
     "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
     "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), rival (rules "
-    "that public winners imitate), a function of yours (FILE.py:NAME), a model folder, or an "
+    "that public winners imitate), a function of yours (FILE.py:NAME or package.module:NAME), a "
+    "model folder, or an "
     "endpoint such as "
     "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
 )
@@ -51,15 +52,17 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.model import load_model_player
 
         return load_model_player(Path(described), name or described.rstrip("/"))
-    if described.partition(":")[0].endswith(".py"):
+    kind, _, argument = described.partition(":")
+    if kind.endswith(".py") or ("." in kind and argument.isidentifier()):
         from miner.duel.own import chosen_by
 
         return RulePlayer(name or described, chosen_by(described), quick=False)
-    kind, _, argument = described.partition(":")
     if kind not in _RULES:
         raise ConfigurationError(
             f"{specification!r} is neither a folder nor a player: name one of {SPECIFICATIONS}"
         )
+    if argument and kind not in _NUMBERED:
+        raise ConfigurationError(f"{specification!r}: {kind} takes no number")
     only, choice = _RULES[kind](_number(specification, argument), seat)
     if only and set(games) != {only}:
         raise ConfigurationError(
@@ -117,11 +120,14 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""
 
 _QUICK = ("random", "bid")
+_NUMBERED = ("mcts", "cfr", "strong")
 
 
 def chosen_games(listed: str | None) -> list[str]:
     """Names of games from a list with commas; None: all. Raises: `ConfigurationError`."""
-    names = list(GAMES) if listed is None else [name.strip() for name in listed.split(",")]
+    if listed is None:
+        return list(GAMES)
+    names = [*filter(None, map(str.strip, listed.split(",")))] or [listed]
     for name in names:
         game_named(name)
     return list(dict.fromkeys(names))

@@ -6,6 +6,7 @@ Invariant: any mistake in the entry is one sentence, before anything is trained.
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import math
 import sys
 import traceback
@@ -133,12 +134,12 @@ def imported(place: str, entry: str, setting: str = "environment.entry") -> Modu
 
 
 def load_function(
-    entry: str, setting: str, default: str, convert: Callable[[Any], Any] = lambda found: found
+    entry: str, setting: str, expected: str, convert: Callable[[Any], Any] = lambda found: found
 ) -> Callable[..., Any]:
     """The function that `entry` names as FILE.py:NAME or package.module:NAME.
 
     Args:
-        default: its name where `entry` has none.
+        expected: its arguments behind the name that counts where `entry` has none.
         convert: makes the returned function's value of its own, such as a list of a generator.
 
     The returned function warns where it takes long.
@@ -146,11 +147,19 @@ def load_function(
     Raises: `ConfigurationError`; the returned function does for any error of its own or `convert`.
     """
     place, _, name = entry.partition(":")
+    default, _, arguments = expected.removesuffix(")").partition("(")
     function = getattr(imported(place, entry, setting), name or default, None)
     if not callable(function):
         raise ConfigurationError(
             f"{setting} {entry!r}: there is no function {name or default!r} in {place}"
         )
+    try:
+        inspect.signature(function).bind(*arguments.split(", "))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{setting} {entry!r} takes other arguments than it is given ({error}): write def "
+            f"{name or default}({arguments})"
+        ) from error
     own: Callable[..., Any] = function
 
     slow = SlowCalls(f"{setting} {entry!r}")

@@ -32,7 +32,7 @@ def test_a_call_that_has_not_returned_is_named(
     monkeypatch.setattr(SlowCalls, "_look_later", later)
     file = tmp_path / "idea.py"
     file.write_text("def credit(then):\n    then()\n    return 1.5\n")
-    credit = load_function(str(file), "reward.entry", "credit")
+    credit = load_function(str(file), "reward.entry", "credit(group)")
     assert credit(lambda: calls[0].look()) == 1.5
     assert words == [f"reward.entry '{file}' has not returned in 0 s: the run waits for it"]
     calls[0].look()  # after it
