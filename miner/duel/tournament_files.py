@@ -32,7 +32,7 @@ COPY = Path("tournament")
 """Default folder of a copy."""
 
 _WITH_RULES = ("goofspiel", "liars_dice", "leduc_poker", "gin_rummy", "othello", "clobber")
-"""Games whose rules stand in the file of prompts; others are a user's."""
+"""Games whose rules have to stand in the file of prompts; others may be a user's."""
 
 _MARK = "\x00"
 
@@ -103,14 +103,15 @@ def read_wording(folder: Path) -> Wording:
 
 
 def _heads(path: Path) -> dict[str, str]:
-    """System prompts by game; a game that is not the tournament's has its own rules in them."""
+    """System prompts by game; one whose rules are not in the file has its own in them."""
     try:
         prompts = yaml.safe_load(path.read_text(encoding="utf-8"))
         template = prompts["system_prompt_template"]
-        rules = {name: prompts[f"{name}_rules"] for name in _WITH_RULES}
+        others = GAMES.keys() - set(_WITH_RULES)
+        own = {f"{name}_rules": GAMES[name].rules for name in others}
+        rules = own | prompts
         return {
-            name: template.format(game_name=name, rules=rules.get(name, game.rules))
-            for name, game in GAMES.items()
+            name: template.format(game_name=name, rules=rules[f"{name}_rules"]) for name in GAMES
         }
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise ConfigurationError(

@@ -70,6 +70,9 @@ def test_a_game_of_the_users_has_its_own_rules_in_their_form(
         games.GAMES, "nim", replace(games.OTHELLO, name="nim", rules="Take the last.")
     )
     assert read_wording(copy).heads["nim"] == "Take the last."
+    with (copy / "core/pvp/game_prompts.yml").open("a") as prompts:
+        prompts.write("nim_rules: Theirs.\n")
+    assert read_wording(copy).heads["nim"] == "Theirs."
 
 
 @pytest.mark.parametrize(

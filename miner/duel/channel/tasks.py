@@ -109,8 +109,8 @@ def _pairs(
 
 
 def fitting_seeds(game: str, seeds: Iterator[int], sizes: Collection[Size | None]) -> Iterator[int]:
-    """Those of `seeds` that draw one of these sizes, where the game has several."""
-    if not game_named(game).duel_sizes:
+    """Those of `seeds` that draw one of these sizes, where the game has any of them."""
+    if not {*game_named(game).duel_sizes} & {*sizes}:
         return seeds
     return (seed for seed in seeds if size_of(game, seed) in sizes)
 
