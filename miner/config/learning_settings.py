@@ -51,7 +51,8 @@ class RewardSettings(Section):
     most_turns: int | None = Field(
         None,
         ge=1,
-        description="Turns of an episode that are trained at most, drawn at random; empty: all, or "
+        description="Turns of an episode that are trained at most, drawn at random, with one that "
+        "forfeited; empty: all, or "
         "2 with credit = all_moves and a model that takes no trees. In "
         "duels each is a separate chat, and long games have thirty or more.",
     )

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+_LISTED = "`miner settings` lists them all"
+
 
 def explained(error: ValidationError, names: Sequence[str]) -> str:
     """A sentence for each mistake; `names` are the known settings."""
@@ -24,8 +26,7 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
             value = f'"{given}"' if isinstance(given, str) else given
             sentences.append(f"setting {key!r} is a list: write {key}='[{value}]'")
         elif problem["type"] == "model_type":
-            inside = next(name for name in names if name.startswith(f"{key}."))
-            sentences.append(f"{key!r} is a section of settings: write {inside}=VALUE")
+            sentences.append(f"{key!r} is a section: write {key}.NAME=VALUE ({_LISTED})")
         elif problem["type"] == "literal_error":
             allowed = problem["ctx"]["expected"]
             sentences.append(f"setting {key!r} cannot be {problem['input']!r}: choose {allowed}")
@@ -40,4 +41,4 @@ def explained(error: ValidationError, names: Sequence[str]) -> str:
 def _hint(key: str, names: Sequence[str]) -> str:
     sections = {name.rpartition(".")[0] for name in names if "." in name}
     near = difflib.get_close_matches(key, [*sections, *names], n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else "`miner settings` lists them all"
+    return f"did you mean {near[0]!r}?" if near else _LISTED

@@ -16,6 +16,7 @@ from miner.duel.own import Taught
 from miner.duel.teachers import Seen, Values, taught_values
 from miner.duel.tools import move_call, note_call
 from miner.environments.base import EpisodeTask, Message
+from miner.environments.own.entry import with_place
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class DuelValues:
             raise
         except Exception as error:
             if game not in self._failed:
-                logger.warning("%s: no credit for a turn: %r", task, error)
+                logger.warning("%s: no credit for a turn: %s", task, with_place(error))
             self._failed.add(game)
             return {}
         return values_by_reply(self._family, seen, taught, named=self._named)

@@ -69,7 +69,7 @@ class HeldOut(TrainerCallback):
         schedule: learns how long this takes, and decides whether there is time for it.
         note: shows a line to the user.
         gate: publish only what it has nothing against; None: any better one.
-        replays: makes replays of some episodes of an evaluation; the latest ones are kept.
+        replays: makes replays of some episodes; the base's and the latest evaluation's are kept.
         whole: seconds planned for an evaluation of which no game is forfeited.
         engine: that plays.
         clock: monotonic seconds, injected by tests.
@@ -290,8 +290,10 @@ class HeldOut(TrainerCallback):
         found = {"published": published, "difference": difference, "withheld": withheld}
         record = record.model_copy(update=found)
         self._run.evaluations.append(record)
+        name = "held-out" if step else "base"
         for number, replay in enumerate(self._replays(result), start=1):
-            self._run.add_replay(f"{'held-out' if step else 'base'}-{number}", replay)
+            named = replay.model_copy(update={"policy": record.name})
+            self._run.add_replay(f"{name}-{number}", named)
         for failure in (*_FUTILE, NO_TIME):
             if lost := result.failures().get(failure, 0):
                 self._note(f"{lost} held-out games not counted: {result.first_message(failure)}")

@@ -98,6 +98,17 @@ def test_a_function_of_other_arguments_is_refused_before_it_is_called(
         load_credit(f"{file}:mine")
 
 
+def test_functions_whose_arguments_are_not_known_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "idea.py"
+    file.write_text(
+        "import functools\n\n\ndef more(game, seen, model): return 1\n\n\n"
+        "@functools.wraps(more)\ndef play(game, seen): return more(game, seen, None)\n\n\n"
+        "own = max\ncached = functools.cache(play)\n"
+    )
+    for name in ("play", "own", "cached"):
+        assert chosen_by(f"{file}:{name}")
+
+
 def test_a_teacher_that_is_not_there_is_reported_by_its_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"demonstrations\.teacher"):
         taught_by("no/such/file.py:teach")

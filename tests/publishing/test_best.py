@@ -151,10 +151,10 @@ def test_exact_p_value_counts_the_sign_patterns(data: st.DataObject) -> None:
     assert paired_p_value(first, second) == pytest.approx(expected)
 
 
-def test_over_ten_looks_an_equal_model_passes_in_four_runs_of_ten(
+def test_over_ten_looks_an_equal_model_passes_far_more_often_than_at_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What README says of the rule."""
+    """Half of the level gives 13, half as much again 24."""
     monkeypatch.setattr(best, "RESAMPLES", 499)
     chance = random.Random(3)
     passed = 0
@@ -162,7 +162,7 @@ def test_over_ten_looks_an_equal_model_passes_in_four_runs_of_ten(
         base = BestModel(Evaluated(0, tuple(chance.choice([L, W]) for _ in range(100))))
         looks = (tuple(chance.choice([L, W]) for _ in range(100)) for _ in range(10))
         passed += any(base.replaced_by(Evaluated(step, look)) for step, look in enumerate(looks, 1))
-    assert 2 * LEVEL < passed / 60 < 0.6
+    assert 14 <= passed <= 20
 
 
 def test_equal_models_pass_no_more_often_than_the_level_says() -> None:

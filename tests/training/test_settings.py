@@ -104,7 +104,7 @@ def test_a_list_of_the_environment_may_be_one_value_or_text_with_commas():
         ("optimizer.micro_batch_tokens=0", r"'optimizer.micro_batch_tokens' cannot be 0"),
         ("seed=soon", r"'seed' cannot be 'soon'"),
         ("seed.value=1", r"'seed' cannot be"),
-        ("demonstrations=0.5", r"is a section of settings: write demonstrations\.share=VALUE"),
+        ("demonstrations=0.5", r"is a section: write demonstrations\.NAME=VALUE"),
         ("seed=4294967296", r"'seed' cannot be 4294967296: .*2147483648"),
     ],
 )

@@ -5,6 +5,7 @@ import io
 import pickle
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,15 @@ from rich.console import Console
 from miner.background_loop import BackgroundLoop
 from miner.channels.registry import make_channel
 from miner.channels.served import GameTasks
-from miner.config.contract import agent_seat
+from miner.config.contract import DUEL_CARDS, agent_seat
 from miner.config.errors import ConfigurationError
 from miner.config.settings import EnvironmentSettings, Settings
 from miner.distributed.ranks import Ranks
+from miner.duel.channel.tasks import fitting_seeds, size_of
 from miner.environments import InfrastructureError
 from miner.evaluation.grader import GRADER_SEEDS, HELD_OUT_SEEDS, TRAINING_SEEDS
 from miner.evaluation.results import EpisodeRecord, EvaluationResult
-from miner.games import GOOFSPIEL
+from miner.games import GAMES, GOOFSPIEL
 from miner.reporting.records import EvaluationRecord
 from miner.reporting.run_folder import RunFolder
 from miner.training import episodes
@@ -188,3 +190,12 @@ def test_models_do_not_sit_opposite_where_gpus_train(
     words = ("environment.channel=duel", f"model.path={tmp_path}/none")
     with pytest.raises(ConfigurationError, match=rf"names models \({rival}\).* mcts:SIMULATIONS"):
         source_name(tmp_path, *words, f'environment.opponents=["random", "{rival}"]')
+
+
+def test_seeds_of_a_game_with_other_sizes_are_all_drawn(monkeypatch):
+    """One of the user's: looking for a size that it does not have would never end."""
+    nim = replace(GAMES["clobber"], name="nim", duel_sizes=("3", "4"))
+    monkeypatch.setitem(GAMES, "nim", nim)
+    assert next(fitting_seeds("nim", iter(range(7, 40)), DUEL_CARDS), None) == 7
+    fours = fitting_seeds("nim", iter(range(40)), ("4",))
+    assert {size_of("nim", seed) for seed in fours} == {"4"}

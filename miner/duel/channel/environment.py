@@ -49,6 +49,9 @@ class DuelSource(InProcess):
         family: of the parser that reads the policy's calls, one of `calls.FORMS`.
         counter: counts the policy's notes, by the tokenizer that it is served with.
         notes: share of the games before which another has left notes, if its teacher writes any.
+
+    Attributes:
+        without_notes: games whose teacher has failed.
     """
 
     name = DUEL_CHANNEL
@@ -67,6 +70,7 @@ class DuelSource(InProcess):
         self.family = family
         self.counter: TokenCounter = counter or WordCounter()
         self.notes = notes
+        self.without_notes: set[str] = set()
 
     def open(self, avoid: Collection[str] = ()) -> Duel:
         """A fresh environment; `avoid` cannot apply to a channel without servers."""
@@ -121,7 +125,9 @@ class Duel:
         try:
             await turns.play()
         except PlayerError as error:
-            logger.warning("%s, seed %d: no notes of a game before it: %s", game.name, seed, error)
+            if game.name not in source.without_notes:
+                logger.warning("no notes of games before %s: %s", game.name, error)
+            source.without_notes.add(game.name)
             return notes
         await turns.reflect(seat)
         return notes

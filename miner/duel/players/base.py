@@ -63,4 +63,4 @@ class UnreachableError(Exception):
 
 
 class PlayerError(Exception):
-    """The player's server refuses or fails for good: the match ends without a decision."""
+    """The player, or its server, fails for good: the match ends without a decision."""

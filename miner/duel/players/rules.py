@@ -9,6 +9,7 @@ from miner.duel.memory import TokenCounter, WordCounter
 from miner.duel.players.base import PlayerError, Reply
 from miner.duel.tools import move_call, note_call
 from miner.duel.turn import Request
+from miner.environments.own.entry import with_place
 from miner.games import GOOFSPIEL
 from miner.games.goofspiel import prize_value
 
@@ -54,8 +55,7 @@ class RulePlayer:
         except ConfigurationError:
             raise
         except Exception as error:
-            game = request.table.game.name
-            raise PlayerError(f"{type(error).__name__} in {game}: {error}") from error
+            raise PlayerError(f"in {request.table.game.name}: {with_place(error)}") from error
 
     async def reply(self, request: Request) -> Reply:
         """`answer`, beside the event loop unless it is quick."""

@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from miner.config.errors import ConfigurationError
 from miner.duel.teachers.base import ByValue, Seen, Teacher, Values, best
 from miner.duel.teachers.clobber import ClobberTeacher
 from miner.duel.teachers.gin_rummy import GinRummyTeacher
@@ -34,10 +33,10 @@ apart in value, and the wrong one loses to an opponent that follows the rule."""
 def teacher_of(game: str) -> Teacher:
     """The teacher of a game of the tournament; what it has solved is kept.
 
-    Raises: `ConfigurationError` for a game without one.
+    Raises: `LookupError` for a game without one.
     """
     if game not in TEACHERS:
-        raise ConfigurationError(
+        raise LookupError(
             f"{game} has no teacher: add one to TEACHERS in miner/duel/teachers/__init__.py"
         )
     teacher: Teacher = TEACHERS[game]()

@@ -50,8 +50,8 @@ Table = NDArray[np.float32]
 
 
 class LiarsDiceTeacher(ByValue):
-    """See the module. The first question solves the game, within seconds; where it cannot be
-    solved, such as for want of memory, the rule by the odds is taught.
+    """See the module. The first question solves the game, within seconds; where that fails, such as
+    for want of memory, this process teaches the rule by the odds.
 
     Args:
         sweeps: of regret matching.

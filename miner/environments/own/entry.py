@@ -153,8 +153,10 @@ def load_function(
         raise ConfigurationError(
             f"{setting} {entry!r}: there is no function {name or default!r} in {place}"
         )
-    try:
-        inspect.signature(function).bind(*arguments.split(", "))
+    try:  # a decorator may pass the function that it wraps more
+        inspect.signature(function, follow_wrapped=False).bind(*arguments.split(", "))
+    except ValueError:
+        pass  # of Python's own functions not all show theirs
     except TypeError as error:
         raise ConfigurationError(
             f"{setting} {entry!r} takes other arguments than it is given ({error}): write def "
