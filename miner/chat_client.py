@@ -167,7 +167,7 @@ class ChatClient(JsonServer):
 def _object(data: bytes, url: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ChatError(f"{url} sent a broken reply that is no JSON: {_shown(data)}") from error
     if not isinstance(document, dict):
         raise ChatError(f"{url} answered in another shape than an object: {_shown(data)}")

@@ -1,6 +1,7 @@
 """Parts of every client of an untrusted HTTP server: connections, bounded bodies, excerpts."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ KEEP_ALIVE_S: Final = 4.0
 """uvicorn closes a connection that was idle for 5 s: an older one is not used again."""
 
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
+BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 CHAT_REPLY_LIMIT: Final = 4 << 20
 """Bytes of one chat completion."""
 _EXCERPT: Final = 160  # characters
@@ -56,15 +58,27 @@ class Connections:
 def chat_base_url(url: str) -> str:
     """The URL that `/chat/completions` is appended to: `url`, with /v1 if it names a host only.
 
-    Raises: `ConfigurationError` for what is not a URL.
+    Raises: `ConfigurationError` for what is not a URL, and for one with credentials.
     """
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            "the URL of a model endpoint has a user name or password in it, which files and "
+            f"messages would show: leave it out, and set {API_KEY_VARIABLE}"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
             f"{url!r} is not a URL of a model endpoint: expected one like http://localhost:30000/v1"
         )
     base = url.rstrip("/").removesuffix("/chat/completions")
     return base if urlsplit(base).path else f"{base}/v1"
+
+
+def player_key(url: str) -> str | None:
+    """The key for a player's endpoint: it is sent to the host of `BASE_URL_VARIABLE` alone, since
+    other players' endpoints may be strangers'."""
+    own = urlsplit(os.environ.get(BASE_URL_VARIABLE, "")).netloc
+    return os.environ.get(API_KEY_VARIABLE) if own and own == urlsplit(url).netloc else None
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
@@ -94,6 +108,11 @@ def excerpt(text: str) -> str:
     """First line of a server's text, bounded and with control characters escaped."""
     line = text.strip().split("\n", 1)[0]
     return repr(line if len(line) <= _EXCERPT else line[:_EXCERPT] + "...")
+
+
+def printable(text: str) -> str:
+    """`excerpt` without quotes, for a name that a server gives."""
+    return excerpt(text)[1:-1]
 
 
 class JsonServer:
@@ -219,7 +238,7 @@ class JsonServer:
             raise self._broken(
                 f"{self.url}/{path} answered in another shape than {self.what}: {error}"
             ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._away(
                 f"{self.url}/{path} sent a broken reply of {len(bytes(body)):,} bytes: {error}: "
                 f"{excerpt(bytes(body)[:400].decode('utf-8', 'replace'))}; is this the base URL of "

@@ -1,10 +1,13 @@
 """`python -m miner agent`: ask a model something that it may write code for."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def agent_command(
@@ -45,4 +48,9 @@ def agent_command(
         finally:
             executer.close()
     for text, answer in zip(prompt, answers, strict=True):
-        console.print(f"> {text}\n{answer}\n")
+        console.print(f"> {text}\n{without_controls(answer)}\n")
+
+
+def without_controls(text: str) -> str:
+    """`text` with what would control a terminal escaped, such as what programs print."""
+    return _CONTROLS.sub(lambda control: repr(control[0])[1:-1], text)

@@ -16,6 +16,7 @@ Schema = dict[str, Any]
 
 _THOUGHTS = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _UNFINISHED = re.compile(r"<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_CLOSES = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _ENDS = re.compile(r"</think(?:ing)?>")
 _SHORT = 64
 """Arguments of moves are shorter; longer ones are not cached."""
@@ -97,7 +98,9 @@ def without_thoughts(text: str) -> str:
     Whole thoughts go; of what is left, all up to the last end of a thought whose beginning the
     template has written; and a thought that never ends. What is left is `encodable`.
     """
-    left = _ENDS.split(_THOUGHTS.sub("", text))[-1]
+    end = max((match.end() for match in _CLOSES.finditer(text)), default=0)
+    # where no thought ends, looking for it from each beginning would take hours for megabytes
+    left = _ENDS.split(_THOUGHTS.sub("", text[:end]) + text[end:])[-1]
     return encodable(_UNFINISHED.sub("", left).strip())
 
 

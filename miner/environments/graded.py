@@ -32,6 +32,7 @@ from miner.environments.graded_calls import GRADED_EPISODES_PER_SERVER, GradedCa
 from miner.environments.graded_endpoint import ChatEndpoint, ChatExchange
 from miner.environments.listing import parse_listing
 from miner.environments.servers import OnServer, OnServers, check_server_urls
+from miner.http_replies import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -265,5 +266,5 @@ class GradedEnvironment(OnServer):
         self._pool.report_failure(self.server, took_s)
         reason = ""
         if result is not None and result.error:
-            reason = f" ({result.error.strip().splitlines()[0][:160]!r})"
+            reason = f" ({excerpt(result.error)})"
         return kind(f"{self.server}/evaluate {what}{reason}", server=self.server)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from miner.environments.findings import Findings
 from miner.environments.games import PromptFormat
+from miner.http_replies import printable
 
 Channel = Literal["step", "graded", "builtin"]
 
@@ -213,7 +214,7 @@ def _versions(servers: Sequence[ServerFindings]) -> list[str]:
     """The APIs that the servers claim to be, a sentence each."""
     counts = Counter((s.api_title, s.api_version) for s in servers if s.api_version)
     return [
-        f"API of {count} of {len(servers)} servers: {title}, version {version}"
+        f"API of {count} of {len(servers)} servers: {printable(f'{title}, version {version}')}"
         for (title, version), count in counts.items()
     ]
 

@@ -71,8 +71,20 @@ def without_foreign_files(base: Path, links: Path) -> Path:
 
 
 def companions(base: Path) -> list[Path]:
-    """Configuration, tokenizer and template files of `base`, sorted: what is published as it is."""
-    return [file for file in sorted(base.iterdir()) if file.is_file() and _is_companion(file.name)]
+    """Configuration, tokenizer and template files of `base`, sorted: what is published as it is.
+
+    Links lead into the folder or to where its configuration lies, as in a cache of a hub; one to
+    anything else could publish a private file.
+    """
+    places = {base.resolve(), (base / "config.json").resolve().parent}
+    found = []
+    for file in sorted(base.iterdir()):
+        if file.is_file() and _is_companion(file.name):
+            if places.isdisjoint(file.resolve().parents):
+                logger.warning("not published: %s links to %s", file, file.resolve())
+            else:
+                found.append(file)
+    return found
 
 
 def copy_companions(base: Path, destination: Path) -> None:

@@ -81,6 +81,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+_LOCK = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+
+
 @contextlib.contextmanager
 def exclusive_lock(file: Path) -> Iterator[None]:
     """Hold `file` locked against other processes; the kernel releases it when this one dies.
@@ -88,9 +91,9 @@ def exclusive_lock(file: Path) -> Iterator[None]:
     A POSIX record lock: a forked worker that outlives its killed parent does not inherit it, and
     this process loses it with the first descriptor of `file` that it closes. The file holds the
     owner's pid, and stays.
-    Raises: `LockedError` if another process holds it.
+    Raises: `LockedError` if another process holds it; `OSError` where it is a link.
     """
-    with file.open("a") as stream:
+    with open(os.open(file, _LOCK, 0o666), "a") as stream:
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows EAGAIN and EACCES

@@ -126,7 +126,7 @@ def _usual_line(file: Path, size: int) -> float:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from miner.config.errors import ConfigurationError
+from miner.config.run_files import write_atomically
 from miner.config.settings import used_toml
 from miner.games import RANDOM
 from miner.reporting.figures import NARROW, WIDE, evaluation_figure, learning_curve
@@ -87,7 +88,7 @@ def write_report(folder: Path) -> Path:
         settings=used_toml(run.settings) if run.settings else "",
     )
     path = folder / "report.html"
-    path.write_text(page)
+    write_atomically(path, page)
     return path
 
 
@@ -109,7 +110,7 @@ def write_replay(folder: Path, name: str, replay: Replay) -> dict[str, Any]:
     """Write `replays/{name}.html` into a run's folder; returns what a link shows."""
     target = folder / "replays"
     target.mkdir(parents=True, exist_ok=True)
-    (target / f"{name}.html").write_text(replay_html(replay))
+    write_atomically(target / f"{name}.html", replay_html(replay))
     return {
         "name": name,
         "headline": headline(replay),

@@ -103,8 +103,7 @@ def _check_own(settings: Settings) -> None:
         base, output = base_folder(settings.model.path), settings.output.dir
         opponents = Opponents(settings.environment.games, base, output)
         for opponent in settings.environment.opponents:
-            if not opponent.startswith("http"):
-                opponents.check(opponent)
+            opponents.check(opponent)
 
 
 def publish_base(publisher: Publisher, base: Path, beat: Callable[[], None] = lambda: None) -> None:

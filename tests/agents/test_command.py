@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from miner.cli.agent import without_controls
 from tests.commands import miner, refusal
 
 
@@ -12,6 +13,10 @@ def test_each_prompt_is_answered(model: Path) -> None:
     said = miner("agent", "--model", model, *asked)
     assert "> 6 times 7 ?\n" in said
     assert "> 6 plus 7 ?\n" in said
+
+
+def test_what_programs_print_does_not_control_the_terminal() -> None:
+    assert without_controls("a\tb\n\x1b]0;x\x07\x9b2J\x7f") == "a\tb\n\\x1b]0;x\\x07\\x9b2J\\x7f"
 
 
 def test_without_a_key_e2b_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

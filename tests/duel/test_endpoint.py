@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from miner.config.errors import ConfigurationError
 from miner.distributed.launch import free_port
 from miner.duel.match import Limits, play_match
 from miner.duel.outcome import Cause
@@ -18,7 +19,7 @@ from miner.duel.players.catalog import make_player
 from miner.duel.players.endpoint import EndpointPlayer
 from miner.duel.wording import own_wording
 from miner.games import GAMES
-from miner.http_replies import API_KEY_VARIABLE
+from miner.http_replies import API_KEY_VARIABLE, BASE_URL_VARIABLE
 from tests.duel.stand_ins import Scripted, asked, lowest_call
 
 Answer = Callable[[dict[str, Any], int], web.Response | None]
@@ -84,6 +85,7 @@ async def test_a_request_is_the_tournaments_and_the_reply_is_read() -> None:
         (200, "not json", PlayerError, 1),
         (200, "[]", PlayerError, 1),
         (200, "x" * 5_000_000, PlayerError, 1),
+        (200, "[" * 100_000 + "]" * 100_000, PlayerError, 1),
     ],
 )
 async def test_failures_are_blamed_on_whom_the_tournament_blames(
@@ -99,7 +101,29 @@ async def test_failures_are_blamed_on_whom_the_tournament_blames(
     assert "x" * 500 not in str(caught.value)
 
 
-async def test_an_endpoint_in_a_league_gets_the_key_of_the_environment(
+@pytest.mark.parametrize("count", [10**400, -1, 1.5, True, "7", None])
+async def test_a_count_of_tokens_that_is_none_is_left_out(count: object) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 7}
+    said = {"choices": [{"message": {"content": "ok"}}], "usage": usage}
+    async with _endpoint(lambda body, n: web.json_response(said)) as (player, _, _):
+        reply = await player.reply(asked(seed=5))
+    assert (reply.prompt_tokens, reply.tokens) == (0, 7)
+
+
+async def test_thoughts_that_never_end_are_left_out_at_once() -> None:
+    """Looked for from each beginning, these would take hours."""
+    said = _completion(content="a<think>b</think>c" + "<think>" * 200_000)
+    async with _endpoint(lambda body, n: said) as (player, _, _):
+        assert (await player.reply(asked(seed=5))).content == "ac"
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match="user name or password") as caught:
+        make_player("http://me:hunter2@host:1/v1", list(GAMES))
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_the_endpoint_of_ones_own_in_a_league_gets_the_key_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(API_KEY_VARIABLE, "a-key")
@@ -112,10 +136,12 @@ async def test_an_endpoint_in_a_league_gets_the_key_of_the_environment(
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
     async with TestServer(app) as server:
-        player = make_player(f"{server.make_url('/v1')}#m", list(GAMES))
-        await player.reply(asked(seed=5))
-        await player.close()
-    assert keys == ["Bearer a-key"]
+        for own in ("http://other:1/v1", server.make_url("/v1")):
+            monkeypatch.setenv(BASE_URL_VARIABLE, str(own))
+            player = make_player(f"{server.make_url('/v1')}#m", list(GAMES))
+            await player.reply(asked(seed=5))
+            await player.close()
+    assert keys == [None, "Bearer a-key"]
 
 
 async def test_one_failure_is_retried() -> None:

@@ -14,6 +14,7 @@ from miner.environments.affinetes import (
 )
 from tests.environments.raw_server import CLOSE, RawServer, http, raw_server, step_result
 
+NESTED = b'{"more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 TASK = EpisodeTask("goofspiel", task_id=0, seed=0)
 EVALUATED = {
     "task_name": "openspiel:goofspiel",
@@ -77,6 +78,7 @@ async def test_connections_are_kept_alive() -> None:
         pytest.param(http([]), ProtocolError, id="list"),
         pytest.param(http({"status": "failed", "error": "no"}), InfrastructureError, id="failed"),
         pytest.param(http({"status": "success"}), ProtocolError, id="no result"),
+        pytest.param(http(NESTED), InfrastructureError, id="nested too deep"),
         pytest.param(http(step_result(reward="1.0")), ProtocolError, id="text reward"),
         pytest.param(http(step_result(reward=None)), ProtocolError, id="no reward"),
         pytest.param(http(step_result(done=1)), ProtocolError, id="number as flag"),

@@ -85,6 +85,7 @@ async def test_three_failures_score_zero_and_are_no_fault(faithful_url: str) -> 
         (Lies(rewrite_reply=True), ProtocolError, "recorded the reply '0' as assistant"),
         (Lies(no_chat=True), ProtocolError, "without asking for a single reply"),
         (Lies(result={"error": "boom\nTrace"}), InfrastructureError, "broke the episode off"),
+        (Lies(result={"error": "\n"}), InfrastructureError, "broke the episode off"),
         (Lies(result={"score": 2.0}), ProtocolError, "score"),
         (Lies(result={"score": "1"}), ProtocolError, "score"),
         (Lies(result={"extra": {"task_id": 0, "seed": 9}}), ProtocolError, "seed 9"),

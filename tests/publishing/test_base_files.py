@@ -30,6 +30,18 @@ def test_of_how_the_base_is_sampled_the_special_tokens_stay(model: Path, destina
     assert json.loads((destination / "generation_config.json").read_text()) == tokens
 
 
+def test_a_link_to_a_file_of_somebody_elses_is_not_published(
+    model: Path, tmp_path: Path, destination: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "id_rsa").write_text("a private key")
+    (model / "notes.txt").symlink_to(tmp_path / "id_rsa")
+    (model / "vocab.json").symlink_to(model / "config.json")
+    copy_base_model(model, destination)
+    assert "notes.txt" not in os.listdir(destination)
+    assert (destination / "vocab.json").is_file()
+    assert f"notes.txt links to {tmp_path / 'id_rsa'}" in caplog.text
+
+
 def test_what_is_not_a_part_of_the_model_stays_behind(model: Path, destination: Path) -> None:
     wanted = set(os.listdir(model)) | {"vocab.json", "merges.txt", "chat_template.jinja"}
     for name in wanted - set(os.listdir(model)):

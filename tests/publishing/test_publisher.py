@@ -164,6 +164,15 @@ class TestFailures:
 class TestStart:
     """Opening a publisher: repairs and refusals."""
 
+    def test_a_lock_that_links_to_another_file_is_refused(
+        self, tmp_path: Path, base_model: Path
+    ) -> None:
+        (tmp_path / "victim").write_text("precious")
+        (tmp_path / ".repo.lock").symlink_to(tmp_path / "victim")
+        with pytest.raises(PublishingError, match="repo"):
+            open_publisher(tmp_path / "repo").publish_base(base_model)
+        assert (tmp_path / "victim").read_text() == "precious"
+
     def test_removes_leftovers(self, tmp_path: Path, base_model: Path) -> None:
         open_publisher(tmp_path / "repo").publish_base(base_model)
         for name in (".repo.staging-1234", ".repo.previous"):

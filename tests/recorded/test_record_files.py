@@ -38,6 +38,13 @@ def test_members_that_only_a_parquet_file_has_are_neither_taught_nor_shown(tmp_p
     assert shown == [{"id": described}, {"slot": described}]
 
 
+def test_a_line_that_is_nested_too_deep_costs_itself_alone(tmp_path: Path) -> None:
+    good = json.dumps({"messages": CHAT})
+    (tmp_path / "a.jsonl").write_text("\n".join([good, "[" * 100_000, good, good]))
+    read_conversations.cache_clear()
+    assert len(read_conversations((tmp_path,)).every) == 3
+
+
 def test_a_list_in_a_json_file_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text(json.dumps([{"messages": CHAT}] * 3))
     read_conversations.cache_clear()

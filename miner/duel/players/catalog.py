@@ -1,7 +1,6 @@
 """Players by what a user types: `random`, `mcts:50`, `teacher`, `strong`, `mine.py:play`, a folder,
 a URL."""
 
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.teachers import taught_move, taught_note
 from miner.duel.turn import Request
 from miner.games import GAMES, game_named
-from miner.http_replies import API_KEY_VARIABLE
+from miner.http_replies import player_key
 
 SIMULATIONS = 50
 STRONG_SIMULATIONS = 200
@@ -46,7 +45,7 @@ def make_player(specification: str, games: Collection[str], *, seat: int = 0) ->
         from miner.duel.players.endpoint import EndpointPlayer
 
         url, _, model = described.partition("#")
-        key = os.environ.get(API_KEY_VARIABLE)
+        key = player_key(url)
         return EndpointPlayer(name or model or url, url, model or None, api_key=key)
     if Path(described).is_dir():
         from miner.duel.players.model import load_model_player

@@ -97,4 +97,4 @@ def _call(entry: Any) -> list[ToolCall]:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and 0 < value < 1 << 31 else 0

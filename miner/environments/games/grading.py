@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 _CLOSED_THINK = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 _OPEN_THINK = re.compile(r"<think>", re.IGNORECASE)
 _CLOSE_THINK = "</think>"
+_CLOSE = re.compile(_CLOSE_THINK, re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _NUMBER = re.compile(r"\d+")
 _NUMBER_WORD = re.compile(r"\b\d+\b")
@@ -23,7 +24,9 @@ def clean_reply(text: str) -> str:
     Dropped are closed think blocks, everything after an unclosed opening tag, everything before
     the last closing tag, surplus blank lines and outer white space.
     """
-    text = _CLOSED_THINK.sub("", text.strip())
+    text = text.strip()
+    end = max((match.end() for match in _CLOSE.finditer(text)), default=0)
+    text = _CLOSED_THINK.sub("", text[:end]) + text[end:]  # else quadratic in unclosed tags
     text = _OPEN_THINK.split(text, maxsplit=1)[0]
     text = text.rsplit(_CLOSE_THINK, maxsplit=1)[-1]
     return _BLANK_LINES.sub("\n\n", text).strip()

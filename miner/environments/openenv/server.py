@@ -13,7 +13,7 @@ from miner.environments.openenv.codec import all_fields
 from miner.environments.openenv.session import Session
 from miner.environments.openenv.wire import REPLY_LIMIT, Metadata, Schemas
 from miner.environments.servers import EnvironmentServer
-from miner.http_replies import describe
+from miner.http_replies import describe, printable
 
 _CONNECT_S: Final = 10.0
 
@@ -43,7 +43,7 @@ class OpenEnvServer(EnvironmentServer):
     async def name(self) -> str:
         """Name of the environment; its URL where it has no name."""
         try:
-            return self._decode(Metadata, await self._get("metadata"), "metadata").name
+            return printable(self._decode(Metadata, await self._get("metadata"), "metadata").name)
         except (InfrastructureError, ProtocolError):
             return self.url
 

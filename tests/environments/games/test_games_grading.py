@@ -89,6 +89,7 @@ def test_think_text_never_decides(action: int, noise: str) -> None:
         ("a</think>b</think> c", "c"),
         ("one\n\n\n\ntwo", "one\n\ntwo"),
         ("<think>only</think>", ""),
+        ("<think>1</think>2" + "<think>" * 200_000, "2"),  # at once, not in hours
     ],
 )
 def test_the_conversation_keeps_replies_without_thoughts(reply: str, kept: str) -> None:
