@@ -131,7 +131,7 @@ class ChatClient(JsonServer):
         raw = await self._ask("models")
         try:
             return str(msgspec.json.decode(raw, type=ModelsReply).data[0].id)
-        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError) as error:
             raise ChatError(
                 f"{self.url}/models lists no model: name one after the URL, as {self.url}#MODEL"
             ) from error

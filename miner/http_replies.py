@@ -1,15 +1,20 @@
 """Parts of every client of an untrusted HTTP server: connections, bounded bodies, excerpts."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from miner.config.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 CONNECT_S: Final = 5.0
 HEALTH_S: Final = 5.0
@@ -64,7 +69,8 @@ def chat_base_url(url: str) -> str:
     if "@" in parts.netloc:
         raise ConfigurationError(
             "the URL of a model endpoint has a user name or password in it, which files and "
-            f"messages would show: leave it out, and set {API_KEY_VARIABLE}"
+            f"messages would show: leave it out, and set {API_KEY_VARIABLE} (for a player with "
+            f"{BASE_URL_VARIABLE})"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
@@ -75,10 +81,18 @@ def chat_base_url(url: str) -> str:
 
 
 def player_key(url: str) -> str | None:
-    """The key for a player's endpoint: it is sent to the host of `BASE_URL_VARIABLE` alone, since
+    """The key for a player's endpoint: it is sent to the server of `BASE_URL_VARIABLE` alone, since
     other players' endpoints may be strangers'."""
-    own = urlsplit(os.environ.get(BASE_URL_VARIABLE, "")).netloc
-    return os.environ.get(API_KEY_VARIABLE) if own and own == urlsplit(url).netloc else None
+    key = os.environ.get(API_KEY_VARIABLE)
+    with suppress(ValueError):  # of what is no URL
+        own, asked = URL(os.environ.get(BASE_URL_VARIABLE, "")), URL(url)
+        if key and (own.scheme, own.host, own.port) == (asked.scheme, asked.host, asked.port):
+            return key
+    if key:
+        logger.warning(
+            "%s is not sent to %s: %s names another", API_KEY_VARIABLE, url, BASE_URL_VARIABLE
+        )
+    return None
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

@@ -73,10 +73,11 @@ def without_foreign_files(base: Path, links: Path) -> Path:
 def companions(base: Path) -> list[Path]:
     """Configuration, tokenizer and template files of `base`, sorted: what is published as it is.
 
-    Links lead into the folder or to where its configuration lies, as in a cache of a hub; one to
-    anything else could publish a private file.
+    Links lead into the folder or to where its weights or its configuration lie, as in a cache of a
+    hub; one to anything else could publish a private file.
     """
-    places = {base.resolve(), (base / "config.json").resolve().parent}
+    known = (base / "config.json", *base.glob("*.safetensors"))
+    places = {base.resolve(), *(file.resolve().parent for file in known)}
     found = []
     for file in sorted(base.iterdir()):
         if file.is_file() and _is_companion(file.name):

@@ -129,7 +129,7 @@ def _reply(content: str, calls: Sequence[Mapping[str, Any]], number: int) -> str
             arguments = call["function"]["arguments"]
             decoded = json.loads(arguments) if isinstance(arguments, str) else arguments
             command = decoded["command"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"message {number} calls a tool without a command") from error
         text = f"{text}\n\n```bash\n{command}\n```".strip()
     return text

@@ -21,6 +21,7 @@ from miner.duel.wording import own_wording
 from miner.games import GAMES
 from miner.http_replies import API_KEY_VARIABLE, BASE_URL_VARIABLE
 from tests.duel.stand_ins import Scripted, asked, lowest_call
+from tests.environments.raw_server import http, raw_server
 
 Answer = Callable[[dict[str, Any], int], web.Response | None]
 """To a body and its number; None: never."""
@@ -110,6 +111,14 @@ async def test_a_count_of_tokens_that_is_none_is_left_out(count: object) -> None
     assert (reply.prompt_tokens, reply.tokens) == (0, 7)
 
 
+async def test_models_that_are_nested_too_deep_are_no_list() -> None:
+    async with raw_server(lambda path, body: http(b"[" * 100_000)) as server:
+        player = EndpointPlayer("e", server.url)
+        with pytest.raises(PlayerError, match="lists no model"):
+            await player.reply(asked(seed=5))
+        await player.close()
+
+
 async def test_thoughts_that_never_end_are_left_out_at_once() -> None:
     """Looked for from each beginning, these would take hours."""
     said = _completion(content="a<think>b</think>c" + "<think>" * 200_000)
@@ -124,7 +133,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
 
 
 async def test_the_endpoint_of_ones_own_in_a_league_gets_the_key_and_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(API_KEY_VARIABLE, "a-key")
     keys = []
@@ -136,12 +145,14 @@ async def test_the_endpoint_of_ones_own_in_a_league_gets_the_key_and_no_other(
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
     async with TestServer(app) as server:
-        for own in ("http://other:1/v1", server.make_url("/v1")):
-            monkeypatch.setenv(BASE_URL_VARIABLE, str(own))
-            player = make_player(f"{server.make_url('/v1')}#m", list(GAMES))
+        there = str(server.make_url("/v1"))
+        for own in ("http://other:1/v1", there.replace("http", "https"), "", there):
+            monkeypatch.setenv(BASE_URL_VARIABLE, own)
+            player = make_player(f"{there}#m", list(GAMES))
             await player.reply(asked(seed=5))
             await player.close()
-    assert keys == [None, "Bearer a-key"]
+    assert keys == [None, None, None, "Bearer a-key"]
+    assert caplog.text.count("OPENAI_API_KEY is not sent to http://127.0.0.1") == 3
 
 
 async def test_one_failure_is_retried() -> None:

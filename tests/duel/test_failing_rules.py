@@ -11,7 +11,7 @@ from miner.duel.channel.environment import DuelSource
 from miner.duel.channel.opponents import Opponents
 from miner.duel.channel.tasks import duel_task
 from miner.duel.memory import WordCounter
-from miner.duel.teachers import Seen, best, liars_dice, teacher_of
+from miner.duel.teachers import TEACHERS, Seen, best, liars_dice, teacher_of
 from miner.duel.teachers.goofspiel import GoofspielTeacher
 from miner.duel.teachers.leduc_poker import LeducTeacher
 from miner.duel.values import DuelValues
@@ -95,6 +95,14 @@ def test_liars_dice_is_solved_as_far_as_time_allows(
     monkeypatch.setattr(liars_dice, "MOST_SECONDS", -1.0)
     assert (liars_dice._Solver().solve(3) == once).all()
     assert "Liar's dice: 1 of 3 sweeps in time" in caplog.text
+
+
+async def test_a_game_without_a_teacher_is_played_without_notes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(TEACHERS, "goofspiel")
+    duel = source("goofspiel", notes=1.0).open()
+    assert (await duel.reset(duel_task("goofspiel", 5, 0, "random"))).messages
 
 
 def test_a_game_without_a_teacher_names_the_place_for_one() -> None:

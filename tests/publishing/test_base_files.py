@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,14 +69,22 @@ def test_shards_are_copied_with_their_index(model: Path, destination: Path) -> N
     assert verify_model(destination, load=True).parameters == 1336
 
 
+@pytest.mark.parametrize("edited", ["", "config.json"])
 def test_links_of_a_download_cache_become_files(
-    base_model: Path, tmp_path: Path, destination: Path
+    base_model: Path, tmp_path: Path, destination: Path, edited: str
 ) -> None:
-    snapshot = tmp_path / "snapshot"
-    snapshot.mkdir()
-    for file in base_model.iterdir():
-        (snapshot / file.name).symlink_to(file)
+    """Its files are named by their content; one that was edited is there itself."""
+    snapshot, blobs = tmp_path / "snapshots" / "0f3", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(base_model.iterdir()):
+        shutil.copyfile(file, blobs / str(number))
+        (snapshot / file.name).symlink_to(Path("..", "..", "blobs", str(number)))
+    if edited:
+        (snapshot / edited).unlink()
+        shutil.copyfile(base_model / edited, snapshot / edited)
     copy_base_model(snapshot, destination)
+    assert {f.name for f in destination.iterdir()} == {f.name for f in base_model.iterdir()}
     assert not any(file.is_symlink() for file in destination.iterdir())
     verify_model(destination, load=False)
 

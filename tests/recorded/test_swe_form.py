@@ -203,7 +203,8 @@ def test_what_is_not_of_the_form_is_reported(row: list[dict[str, str]], words: s
     assert words in problem(row)
 
 
-def test_a_call_without_a_command_is_named() -> None:
-    message = {"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}
+@pytest.mark.parametrize("arguments", ["{", "[" * 100_000])
+def test_a_call_without_a_command_is_named(arguments: str) -> None:
+    message = {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
     with pytest.raises(ValueError, match="message 2 calls a tool without a command"):
         rewritten([*START, message])

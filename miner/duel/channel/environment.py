@@ -29,7 +29,7 @@ from miner.duel.play import Rules, Turns
 from miner.duel.players.base import Player, PlayerError, Reply
 from miner.duel.players.rules import RulePlayer
 from miner.duel.table import Table
-from miner.duel.teachers import taught_move, taught_note, teacher_of
+from miner.duel.teachers import TEACHERS, taught_move, taught_note, teacher_of
 from miner.duel.tools import offered_tools, shaped
 from miner.duel.turn import Request
 from miner.duel.wording import Wording
@@ -116,7 +116,8 @@ class Duel:
         """The policy's notes: none, or those of the same deal from the other seat."""
         source, notes = self._source, Notes(self._source.counter)
         drawn = Random(f"notes {seed} {self._seat}").random()
-        if drawn >= source.notes or not teacher_of(game.name).notes:
+        noting = game.name in TEACHERS and teacher_of(game.name).notes
+        if drawn >= source.notes or not noting:
             return notes
         seat, held = 1 - self._seat, [Notes(opponent.counter), Notes(opponent.counter)]
         players: list[Player | None] = [opponent, opponent]
