@@ -51,10 +51,11 @@ def duel_command(
 ) -> None:
     """Let two players meet in the tournament's games: who won what, with 95% intervals.
 
-    A player is: random, bid (Goofspiel: bids the prize's value), mcts:50 (a search with so many
-    simulations), cfr (Leduc's equilibrium), strong (the best of these in each game), teacher,
-    rival, a function of yours (FILE.py:NAME or package.module:NAME), a model folder, or an endpoint
-    such as http://127.0.0.1:8000/v1#MODEL. NAME= before it names it.
+    A player is: random, bid (Goofspiel: bids the prize's value), above (what beats that), mcts:50
+    (a search with so many simulations), cfr (Leduc's equilibrium), strong (the best of these in
+    each game), teacher, rival, a function of yours (FILE.py:NAME or package.module:NAME), a model
+    folder, or an endpoint such as http://127.0.0.1:8000/v1#MODEL (OPENAI_API_KEY is sent to the
+    server of OPENAI_BASE_URL alone). NAME= before it names it.
 
     Examples:
       python -m miner duel mcts:50 random

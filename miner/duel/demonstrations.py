@@ -18,6 +18,7 @@ from miner.duel.memory import LONG_TERM, SLOTS, WORKING, Notes, TokenCounter
 from miner.duel.outcome import game_results
 from miner.duel.own import Taught
 from miner.duel.players.rival import rival_move
+from miner.duel.players.rules import bid_above_the_prize
 from miner.duel.table import Table
 from miner.duel.teachers import Seen, Values, best, taught_note, taught_values, teacher_of
 from miner.duel.tools import note_call, shaped
@@ -25,6 +26,7 @@ from miner.duel.turn import Request, carry_out, next_request
 from miner.duel.values import note_text, values_by_reply
 from miner.duel.wording import Wording
 from miner.environments.base import EpisodeTask, Message, Tool
+from miner.games import GOOFSPIEL
 
 MOST_TURNS = 6
 """Turns of a game that are taken: gin rummy's sixty would drown Leduc's two."""
@@ -49,6 +51,9 @@ other content change nothing."""
 RIVALS = 0.3
 """Share of the sides whose moves are all a rival's: some taught moves answer those, and a random
 move would hide what shows them."""
+
+ABOVE = 0.5
+"""Share of Goofspiel's rivals that bid one above the prize, as an answer to those that bid it."""
 
 _OTHER_NOTES = (
     "Game {n}: won as Player {p}.",
@@ -115,6 +120,7 @@ class _Side:
     def __init__(self, game: str, style: Style, rng: Random, *, noted: bool) -> None:
         self._errors = rng.choice(NOTED_ERRORS if noted else ERRORS)
         self._rival = rng.random() < RIVALS
+        self._above = game == GOOFSPIEL.name and rng.random() < ABOVE
         self.notes = _notes(game, style, rng) if noted else Notes(style.counter)
 
     @property
@@ -125,7 +131,7 @@ class _Side:
     def move(self, request: Request, taught: Values, rng: Random) -> int:
         """A legal action."""
         if self._rival:
-            return rival_move(request)
+            return bid_above_the_prize(request) if self._above else rival_move(request)
         if rng.random() < self._errors:
             return rng.choice(request.legal)
         return best(taught)

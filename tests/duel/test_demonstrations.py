@@ -165,10 +165,15 @@ def test_games_between_rivals_teach_the_note_that_their_ties_show(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(demonstrations, "RIVALS", 1.0)
+    monkeypatch.setattr(demonstrations, "ABOVE", 0.0)
     monkeypatch.setattr(demonstrations, "NOTED_ERRORS", (1.0,))
     turns = _made("goofspiel", _style(notes=1.0), 4)
     written = [reply for turn in turns if turn.is_note for reply in turn.values]
     assert set(written) == {note_text("qwen25", "They bid the prize.")}
+    monkeypatch.setattr(demonstrations, "ABOVE", 0.5)
+    turns = _made("goofspiel", _style(notes=1.0), 16)
+    written = [reply for turn in turns if turn.is_note for reply in turn.values]
+    assert note_text("qwen25", "They bid one above the prize.") in written
 
 
 @pytest.mark.parametrize("family", FORMS)

@@ -110,6 +110,7 @@ def _after(bids: list[tuple[int, int]], seat: int, *notes: str) -> Seen:
 CARDS = [1, 2, 3, 4, 5]
 ABOVE = [2, 3, 4, 5, 1]
 EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
+NEXT = "They bid one above the prize."
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -117,11 +118,25 @@ EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
     ("own", "theirs", "before", "note"),
     [
         (CARDS, CARDS, [], "They bid the prize."),
-        (CARDS, ABOVE, [], "They bid by no rule."),
+        (CARDS, ABOVE, [], "They bid by no rule."),  # luck once in 120 games of five cards
+        (EIGHT, [*EIGHT[1:], 1], [], NEXT),
+        (EIGHT, [*EIGHT[1:7], 1, 8], [], NEXT),  # lost six, tied one
+        (EIGHT, [*EIGHT[1:6], 1, 7, 8], [], "They bid by no rule."),
+        ([2, 1, 3, 4, 5], ABOVE, ["They bid the prize."], NEXT),
+        ([2, 1, 3, 4, 5], ABOVE, ["They bid by no rule."], "They bid by no rule."),
+        (
+            [3, 4, 5, 1, 2],
+            ABOVE,
+            [NEXT],
+            "They bid one above the prize.",
+        ),
+        (CARDS, [2, 1, 4, 5, 3], [NEXT], "They bid by no rule."),
+        (CARDS, CARDS, [NEXT], "They bid the prize."),
         (ABOVE, CARDS, ["They bid the prize."], "They bid the prize."),
         (CARDS, CARDS, ["They bid the prize."], "They bid the prize."),
         (ABOVE, [2, 1, 5, 3, 4], ["They bid the prize."], "They bid by no rule."),
-        (ABOVE, [3, 4, 5, 1, 2], ["They bid the prize."], "They bid by no rule."),  # lost
+        (ABOVE, [1, 4, 5, 2, 3], ["They bid the prize."], "They bid by no rule."),  # lost
+        (ABOVE, [3, 4, 5, 1, 2], ["They bid the prize."], NEXT),
         (ABOVE, [1, 2, 4, 3, 5], ["They bid the prize."], "They bid the prize."),  # won
         (ABOVE, [1, 2, 4, 3, 5], ["They bid by no rule."], "They bid by no rule."),
         (CARDS, [3, 1, 2, 5, 4], ["on other things"], "They bid by no rule."),
@@ -146,6 +161,9 @@ def test_goofspiel_notes_the_rule_that_a_whole_game_shows(
         ("They bid the prize.", "", "0 0", "12345", 4),
         ("They bid by no rule.", "", "0 0", "12345", 3),
         ("on other things", "", "0 0", "12345", 3),
+        (NEXT, "", "0 0", "12345", 5),
+        (NEXT, "1 0", "4 5", "134", 1),  # 4 won the round before
+        (NEXT, "0 -3", "4 0", "123", 3),  # a tie contradicts it
         ("They bid the prize.", "1 0", "4 5", "234", 4),  # the highest prize goes to the rule
         ("They bid the prize.", "1 1", "0 9", "123", 3),  # two lost rounds contradict it
         ("They bid the prize.", "0 -3", "4 0", "123", 3),  # so does a tie
@@ -165,6 +183,17 @@ def test_goofspiel_answers_a_note_until_a_round_contradicts_it(
     values = teacher_of("goofspiel").values(seen)
     assert teacher_of("goofspiel").move(seen) + 1 == card
     assert values[card - 1] == max(values.values())
+
+
+@pytest.mark.parametrize("size", [8, 10, 13])
+async def test_an_opponent_one_above_the_prizes_is_beaten_once_a_game_has_shown_it(
+    size: int,
+) -> None:
+    """Like for like loses each game to it."""
+    players = make_player("teacher", ["goofspiel"]), make_player("above", ["goofspiel"])
+    rules = Rules(3, own_wording(), turn_limit_s=None, sizes=(size,))
+    match = await play_match(GAMES["goofspiel"], *players, rules, Limits(seconds=1e9, pairs=5))
+    assert [record.result for record in match.games] == ["loss", *["win"] * 9]
 
 
 def test_the_taught_move_has_the_highest_value_though_a_rule_chose_it() -> None:

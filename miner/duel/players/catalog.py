@@ -7,7 +7,13 @@ from pathlib import Path
 from miner.config.errors import ConfigurationError
 from miner.duel.players.base import Player
 from miner.duel.players.rival import rival_move
-from miner.duel.players.rules import Choice, RulePlayer, bid_the_prize, random_move
+from miner.duel.players.rules import (
+    Choice,
+    RulePlayer,
+    bid_above_the_prize,
+    bid_the_prize,
+    random_move,
+)
 from miner.duel.players.search import CFR_ITERATIONS, equilibrium, search
 from miner.duel.teachers import taught_move, taught_note
 from miner.duel.turn import Request
@@ -22,11 +28,10 @@ MOST_NUMBER = 10_000
 """Of simulations or iterations: a move in gin rummy then takes 12 s of a core."""
 
 SPECIFICATIONS = (
-    "random, bid (Goofspiel: the prize's value), mcts:SIMULATIONS, cfr:ITERATIONS (Leduc), strong "
-    "(bid, cfr or search, as the game needs), teacher (by what the prompt shows), rival (rules "
-    "that public winners imitate), a function of yours (FILE.py:NAME or package.module:NAME), a "
-    "model folder, or an "
-    "endpoint such as "
+    "random, bid (Goofspiel: the prize's value), above (what beats that), mcts:SIMULATIONS, "
+    "cfr:ITERATIONS (Leduc), strong (bid, cfr or search, as the game needs), teacher (by what the "
+    "prompt shows), rival (rules that public winners imitate), a function of yours (FILE.py:NAME "
+    "or package.module:NAME), a model folder, or an endpoint such as "
     "http://127.0.0.1:8000/v1#MODEL; NAME= before it names the player"
 )
 
@@ -110,6 +115,7 @@ def _strong(simulations: int) -> Choice:
 _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
     "random": lambda number, seat: ("", random_move(seat)),
     "bid": lambda number, seat: ("goofspiel", bid_the_prize),
+    "above": lambda number, seat: ("goofspiel", bid_above_the_prize),
     "mcts": lambda number, seat: ("", search(number or SIMULATIONS)),
     "cfr": lambda number, seat: ("leduc_poker", equilibrium(number or CFR_ITERATIONS)),
     "teacher": lambda number, seat: ("", taught_move),
@@ -118,7 +124,7 @@ _RULES: dict[str, Callable[[int | None, int], tuple[str, Choice]]] = {
 }
 """From a number and a seat to the only game it plays (empty: all) and its choice of moves."""
 
-_QUICK = ("random", "bid")
+_QUICK = ("random", "bid", "above")
 _NUMBERED = ("mcts", "cfr", "strong")
 
 

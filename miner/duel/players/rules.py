@@ -1,4 +1,4 @@
-"""Players without a model: random moves, and the bid that equals the prize."""
+"""Players without a model: random moves, and bids by the prize."""
 
 from collections.abc import Callable, Iterable
 from random import Random
@@ -82,6 +82,12 @@ def bid_the_prize(request: Request) -> int:
     """Goofspiel's card of the prize's value; the closest one that is left."""
     assert request.table.game is GOOFSPIEL
     return prize_bid(request.table.text(request.player), request.legal)
+
+
+def bid_above_the_prize(request: Request) -> int:
+    """Goofspiel's lowest card above the prize, else the lowest: what beats bids of the prizes."""
+    prize, cards = prize_value(request.table.text(request.player)), sorted(request.legal)
+    return next((action for action in cards if action + 1 > prize), cards[0])
 
 
 def prize_bid(state: str, legal: Iterable[int]) -> int:

@@ -6,6 +6,10 @@ it, and the next games begin with the next card, and leave it once rounds contra
 ties show it within a game too, but with five cards they are luck once in twenty games, and that
 costs more against other opponents than it gains in the first game of a match.
 
+An opponent that has noted this in turn bids one above the prize, and wins every game against like
+for like and ties against the next cards. A game of such rounds shows it, and the next games begin
+with the card above that.
+
 The values are chances to win: while a note holds, against the rule; else against random bids, whose
 cards are taken for independent of each other, so that points add up by convolution.
 """
@@ -29,6 +33,7 @@ prizes slips at times, which costs two ties, and eight cards tie six times by ch
 1,400."""
 
 RULE = "They bid the prize."
+NEXT = "They bid one above the prize."
 NO_RULE = "They bid by no rule."
 
 _TIE = "-3"
@@ -39,11 +44,11 @@ Cards = NDArray[np.int64]
 class GoofspielTeacher:
     """See the module."""
 
-    notes = (RULE, NO_RULE)
+    notes = (RULE, NEXT, NO_RULE)
 
     def values(self, seen: Seen) -> Values:
         turn = _Turn(seen)
-        if not turn.rounds.noted:
+        if turn.rounds.above is None:
             return {int(card) - 1: turn.against_random(card) for card in turn.hand}
         planned = turn.move()
         return {
@@ -55,15 +60,21 @@ class GoofspielTeacher:
         return _Turn(seen).move() - 1
 
     def note(self, seen: Seen) -> str:
-        """Bids of the prizes after a game of ties, and as long as games with this note are won.
+        """The rule that a game of ties or of lost rounds shows; a note stays while games are won.
 
         A forfeit that left fewer rounds than any deck has shows nothing.
         """
-        rounds = _Rounds(seen, 0)
+        rounds, before = _Rounds(seen, 0), noted(seen)
         if rounds.deck < min(DUEL_CARDS):
-            return RULE if RULE in seen.notes else NO_RULE
-        tied = rounds.ties >= rounds.deck - SLIPS * (rounds.deck >= LARGE)
-        return RULE if tied or (RULE in seen.notes and rounds.lead > 0) else NO_RULE
+            return before
+        slips = SLIPS * (rounds.deck >= LARGE)
+        if rounds.ties >= rounds.deck - slips:
+            return RULE
+        spared = rounds.deck - 1 - (rounds.deck > LARGE)  # the highest prize is won, and a slip
+        above = rounds.lost >= rounds.deck - 2 and rounds.lost + rounds.ties >= spared
+        if above and (before == RULE or slips):  # five cards show it once in 120 games by luck
+            return NEXT
+        return before if rounds.lead > 0 else NO_RULE
 
 
 class _Rounds:
@@ -75,8 +86,9 @@ class _Rounds:
     Attributes:
         deck: cards of each side.
         lead: own points less the opponent's.
-        ties: rounds that nobody has won.
-        noted: a note says that the opponent bids the prizes, and no round contradicts it.
+        lost, ties: rounds that the opponent, or nobody, has won.
+        above: by how much the opponent bids above the prizes, where a note says so and no round
+            contradicts it; None where there is no rule.
     """
 
     def __init__(self, seen: Seen, left: int) -> None:
@@ -85,8 +97,15 @@ class _Rounds:
         self.lead = points[seen.player] - points[1 - seen.player]
         self.deck = left + len(winners)
         self.ties = winners.count(_TIE)
-        lost = winners.count(str(1 - seen.player))
-        self.noted = RULE in seen.notes and lost <= 1 and not self.ties
+        self.lost = winners.count(str(1 - seen.player))
+        above = {RULE: 0, NEXT: 1}.get(noted(seen))
+        fits = above is not None and self.lost <= 1 and not self.ties
+        self.above = above if fits else None
+
+
+def noted(seen: Seen) -> str:
+    """The note on the opponent."""
+    return next((note for note in (RULE, NEXT) if note in seen.notes), NO_RULE)
 
 
 class _Turn:
@@ -105,11 +124,11 @@ class _Turn:
         self.rounds = _Rounds(seen, len(self.hand))
 
     def move(self) -> int:
-        """The card to play: like for like, or what beats bids of the prizes at the least cost."""
-        if not self.rounds.noted:
+        """The card to play: like for like, or what beats the opponent's rule at the least cost."""
+        if self.rounds.above is None:
             return int(self.hand[(self.prizes < self.prizes[-1]).sum()])
-        won, prize = self.against_rule, self.prizes[-1]
-        return int(max(self.hand, key=lambda card: (won[card], card > prize, -card)))
+        won, bid = self.against_rule, self._bids[-1]
+        return int(max(self.hand, key=lambda card: (won[card], card > bid, -card)))
 
     def against_random(self, card: int) -> float:
         """Chance to win with `card` for this prize and the rest like for like.
@@ -127,15 +146,21 @@ class _Turn:
         return float(odds @ ((np.sign(final) + 1) / 2))
 
     @cached_property
+    def _bids(self) -> Cards:
+        """The opponent's by its rule; the lowest where no card is so high."""
+        above = self.prizes + (self.rounds.above or 0)
+        return np.where(above > self.rounds.deck, above - self.rounds.deck, above)
+
+    @cached_property
     def against_rule(self) -> dict[int, float]:
-        """Chance to win with each card for this prize, where the opponent bids the prizes."""
+        """Chance to win with each card for this prize, where the opponent bids by its rule."""
         return {card: self._against_rule(card) for card in self.hand}
 
     def _against_rule(self, card: int) -> float:
         """The rest goes like for like, or each prize gets the same number of cards above that."""
         rest, count = self.hand[self.hand != card], len(self.hand) - 1
         plans = rest[np.add.outer(np.arange(count), np.arange(count)) % max(1, count)]
-        gained = np.sign(plans - self.prizes[:-1]) @ self.prizes[:-1]
+        gained = np.sign(plans - self._bids[:-1]) @ self.prizes[:-1]
         final = self.rounds.lead + (gained.max() if count else 0)
-        final += np.sign(card - self.prizes[-1]) * self.prizes[-1]
+        final += np.sign(card - self._bids[-1]) * self.prizes[-1]
         return float((np.sign(final) + 1) / 2)
