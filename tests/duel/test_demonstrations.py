@@ -102,6 +102,7 @@ def test_equal_numbers_give_equal_turns_and_long_games_no_more_than_others() -> 
 
 def test_sides_of_rivals_make_no_random_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstrations, "RIVALS", 1.0)
+    monkeypatch.setattr(demonstrations, "ABOVE", 0.0)
     monkeypatch.setattr(demonstrations, "ERRORS", (1.0,))
     states = [turn.messages[1]["content"] for turn in _made("goofspiel", _style())]
     rounds = [line.split()[2:] for s in states for line in s.splitlines() if "Win seq" in line]

@@ -255,7 +255,7 @@ def test_other_cards_are_another_evaluation(tmp_path: Path) -> None:
 def test_settings_of_training_are_refused(word: str) -> None:
     key = word.partition("=")[0].removesuffix(".temperature")
     assert f"no evaluation reads {key}, which training does" in refused("policy=match", word)
-    assert "setting 'model' cannot be 'runs/x'" in refused("model=runs/x")
+    assert "'model' is a section: write model.NAME=VALUE" in refused("model=runs/x")
 
 
 def test_two_temperatures_in_a_custom_environment_are_two_rows(tmp_path: Path) -> None:
