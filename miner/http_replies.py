@@ -82,16 +82,17 @@ def chat_base_url(url: str) -> str:
 
 def player_key(url: str) -> str | None:
     """The key for a player's endpoint: it is sent to the server of `BASE_URL_VARIABLE` alone, since
-    other players' endpoints may be strangers'."""
-    key = os.environ.get(API_KEY_VARIABLE)
-    with suppress(ValueError):  # of what is no URL
-        own, asked = URL(os.environ.get(BASE_URL_VARIABLE, "")), URL(url)
-        if key and (own.scheme, own.host, own.port) == (asked.scheme, asked.host, asked.port):
+    other players' endpoints may be strangers'. Raises: as `chat_base_url`."""
+    asked, key = URL(chat_base_url(url)), os.environ.get(API_KEY_VARIABLE)
+    if not key:
+        return None
+    with suppress(ValueError):  # where the variable holds no URL
+        own = URL(os.environ.get(BASE_URL_VARIABLE, ""))
+        if (own.scheme, own.host, own.port) == (asked.scheme, asked.host, asked.port):
             return key
-    if key:
-        logger.warning(
-            "%s is not sent to %s: %s names another", API_KEY_VARIABLE, url, BASE_URL_VARIABLE
-        )
+    logger.warning(
+        "%s is not sent to %s: %s names another", API_KEY_VARIABLE, asked, BASE_URL_VARIABLE
+    )
     return None
 
 

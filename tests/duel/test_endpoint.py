@@ -126,10 +126,13 @@ async def test_thoughts_that_never_end_are_left_out_at_once() -> None:
         assert (await player.reply(asked(seed=5))).content == "ac"
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+def test_credentials_in_a_url_are_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "a-key")
     with pytest.raises(ConfigurationError, match="user name or password") as caught:
         make_player("http://me:hunter2@host:1/v1", list(GAMES))
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(caught.value) + caplog.text
 
 
 async def test_the_endpoint_of_ones_own_in_a_league_gets_the_key_and_no_other(
