@@ -11,6 +11,7 @@ from miner.config.contract import MOVE_TOOL as MOVE
 from miner.duel.memory import LONG_TERM, MEMORY_TOOLS, REWRITE, SLOTS, as_integer
 from miner.duel.wording import ToolWording, Wording
 from miner.encodable import encodable
+from miner.thoughts import without_closed
 
 Schema = dict[str, Any]
 
@@ -98,9 +99,7 @@ def without_thoughts(text: str) -> str:
     Whole thoughts go; of what is left, all up to the last end of a thought whose beginning the
     template has written; and a thought that never ends. What is left is `encodable`.
     """
-    end = max((match.end() for match in _CLOSES.finditer(text)), default=0)
-    # where no thought ends, looking for it from each beginning would take hours for megabytes
-    left = _ENDS.split(_THOUGHTS.sub("", text[:end]) + text[end:])[-1]
+    left = _ENDS.split(without_closed(text, _THOUGHTS, _CLOSES))[-1]
     return encodable(_UNFINISHED.sub("", left).strip())
 
 

@@ -173,9 +173,9 @@ class RolloutFunction:
         if len(turns) <= most:
             return turns
         rng = random.Random(f"{episode.task} {[turn.reply for turn in episode.turns]}")
-        lost_by = turns[-1:] if not episode.turns[-1].valid else turns[:0]
-        others = turns[: len(turns) - len(lost_by)]
-        return {*lost_by, *rng.sample(others, most - len(lost_by))}
+        if episode.turns[-1].valid:
+            return set(rng.sample(turns, most))
+        return {turns[-1], *rng.sample(turns[:-1], most - 1)}
 
 
 def columns_of(parts: Sequence[Sequence[RolloutRow]], eos_token_id: int) -> dict[str, list[Any]]:

@@ -8,6 +8,8 @@ whose label is in the reply. Both parsers are total: any text gives an id or Non
 import re
 from collections.abc import Mapping, Sequence
 
+from miner.thoughts import without_closed
+
 _CLOSED_THINK = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 _OPEN_THINK = re.compile(r"<think>", re.IGNORECASE)
 _CLOSE_THINK = "</think>"
@@ -24,9 +26,7 @@ def clean_reply(text: str) -> str:
     Dropped are closed think blocks, everything after an unclosed opening tag, everything before
     the last closing tag, surplus blank lines and outer white space.
     """
-    text = text.strip()
-    end = max((match.end() for match in _CLOSE.finditer(text)), default=0)
-    text = _CLOSED_THINK.sub("", text[:end]) + text[end:]  # else quadratic in unclosed tags
+    text = without_closed(text.strip(), _CLOSED_THINK, _CLOSE)
     text = _OPEN_THINK.split(text, maxsplit=1)[0]
     text = text.rsplit(_CLOSE_THINK, maxsplit=1)[-1]
     return _BLANK_LINES.sub("\n\n", text).strip()
